@@ -1,0 +1,36 @@
+# make help lists the targets. Everything but a system Python 3.11+ comes from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.PHONY: help setup demo test lint format report bench
+
+help:    ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+setup: $(READY)    ## make .venv and install lossbench with its pinned dependencies
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+demo: $(READY)    ## 4 losses x 3 seeds on the embedded model, then the report (about 6 minutes on 2 cores)
+	$(BIN)/python train.py -m sweep=demo
+	$(BIN)/lossbench report runs/demo --out results/demo
+
+report: $(READY)    ## write results/ from all runs/
+	$(BIN)/lossbench report runs --out results
+
+test: $(READY)    ## the test suite
+	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest
+
+lint: $(READY)    ## ruff (lint and format) and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)    ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .

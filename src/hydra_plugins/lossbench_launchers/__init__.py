@@ -1,0 +1,1 @@
+"""Hydra launchers of lossbench; Hydra finds them in this namespace package."""

@@ -1,0 +1,79 @@
+"""The Hydra application behind `python train.py` and `lossbench train`.
+
+Hydra composes; `lossbench.run` runs. What the user did wrong is one sentence and exit code 2, what a run failed of is
+one sentence and exit code 1, and anything else keeps its traceback. Nothing heavy is imported here, so that `--help`,
+`--cfg job` and tab completion answer in about a second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lossbench import config, resources
+from lossbench.errors import ConfigError, LossbenchError, nearest
+
+
+def plain(composed: DictConfig) -> dict:
+    """The composed configuration as plain data, without Hydra's own part and the choice of a study."""
+    kept = OmegaConf.masked_copy(composed, [key for key in composed if key not in {"hydra", "sweep"}])
+    if missing := sorted(OmegaConf.missing_keys(kept)):
+        raise ConfigError(" ".join(f"{key} has no value; pass {key}=VALUE." for key in missing))
+    found = OmegaConf.to_container(kept, resolve=True)
+    assert isinstance(found, dict)
+    return found
+
+
+@hydra.main(version_base="1.3", config_path=str(resources.folder("conf")), config_name="config")
+def _application(composed: DictConfig) -> None:
+    try:
+        from lossbench.run import run
+
+        run(config.parse(plain(composed)))
+    except LossbenchError as error:  # caught before Hydra can add its own lines
+        sys.exit(_fail(str(error), error.exit_code))
+
+
+def main() -> None:
+    """Run the command line in sys.argv."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: `explain` says them better
+    store = ConfigStore.instance()
+    store.store(group="sweep", name="null", node={}, package="_global_")
+    for name, file in resources.sweeps().items():
+        store.store(group="sweep", name=name, node=OmegaConf.load(file), package="_global_")
+    try:
+        _application()
+    except LossbenchError as error:
+        sys.exit(_fail(str(error), error.exit_code))
+    except (HydraException, OmegaConfBaseException) as error:
+        sys.exit(_fail(explain(error), ConfigError.exit_code))
+    except KeyboardInterrupt:
+        sys.exit(_fail("Interrupted.", 130))
+
+
+def explain(error: Exception) -> str:
+    """One line that names the key or option, and the nearest right ones."""
+    text = str(error)
+    if isinstance(error, MissingConfigException) and error.options is not None and error.missing_cfg_file:
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        return f"{group}={option} is no configuration.{nearest(option, error.options)}"
+    if match := re.search(r"Could not override '([^']+)'", text):
+        key = match[1]
+        if cause := re.search(r"Value '(.*)' .*could not be converted to (\w+)", f"{text} {error.__cause__}"):
+            return f"{key}={cause[1]} cannot be used: it must be of type {cause[2]}."
+        return f"Unknown key {key}.{nearest(key, config.keys())}"
+    if isinstance(error, ConfigCompositionException) and error.__cause__ is not None:
+        text = f"{text} ({error.__cause__})"
+    return " ".join(text.split())
+
+
+def _fail(sentence: str, exit_code: int) -> int:
+    print(f"lossbench: {sentence}", file=sys.stderr)
+    return exit_code

@@ -1,0 +1,120 @@
+"""The `lossbench` command. Every command calls a function of the library and prints what it returns."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lossbench import __version__
+from lossbench.errors import LossbenchError
+
+app = typer.Typer(
+    name="lossbench",
+    help="Which training loss should I use to fine-tune my language model?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+losses_app = typer.Typer(help="The registry of losses.", no_args_is_help=True)
+app.add_typer(losses_app, name="losses")
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def train(context: typer.Context) -> None:
+    """Fine-tune under a loss; takes Hydra's arguments, like `python train.py`.
+
+    lossbench train loss=focal seed=1
+    lossbench train -m loss=cross_entropy,focal seed=0,1,2
+    """
+    from lossbench.app import main as hydra_main
+
+    sys.argv = ["lossbench train", *context.args]
+    hydra_main()
+
+
+@app.command()
+def report(
+    paths: Annotated[list[Path], typer.Argument(help="Folders of runs: runs/, a study, or single runs.")],
+    out: Annotated[Path, typer.Option(help="Where the report is written.")] = Path("results"),
+    format: Annotated[list[str] | None, typer.Option(help="Formats to write; all of them by default.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="The loss that others are compared with.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Columns, separated by commas, such as test/em,test/ppl.")] = None,
+) -> None:
+    """Turn runs into a table, a page and their numbers.
+
+    lossbench report runs/demo --out results/demo
+    """
+    from lossbench.report.build import build
+
+    made = build(
+        paths, out, formats=format, baseline=baseline, metrics=metrics.split(",") if metrics else None
+    )
+    made.print()
+
+
+@app.command()
+def runs(
+    study: Annotated[str, typer.Argument(help="A study below --runs, or a folder.")],
+    runs: Annotated[Path, typer.Option(help="The folder that holds the studies.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List the runs of a study and how each of them ended.
+
+    lossbench runs demo
+    lossbench runs demo --json
+    """
+    from lossbench.report.collect import collect
+
+    folder = runs / study if (runs / study).is_dir() else Path(study)
+    found = sorted(collect([folder]).records, key=lambda record: record.name)
+    if as_json:
+        keys = ("id", "name", "study", "loss", "model", "dataset", "seed", "state", "metrics", "problems")
+        print(json.dumps([{key: getattr(record, key) for key in keys} for record in found], indent=2, default=str))
+        return
+    for record in found:
+        print(f"{record.state:<12} {record.name:<44} {record.path}")
+
+
+@losses_app.command("list")
+def list_losses(as_json: Json = False) -> None:
+    """Name, kind and summary of every registered loss."""
+    from lossbench import losses
+
+    found = [losses.info(name) for name in losses.available()]
+    if as_json:
+        keys = ("name", "kind", "scope", "summary", "paper", "needs", "defaults")
+        print(json.dumps([{key: getattr(info, key) for key in keys} for info in found], indent=2, default=str))
+        return
+    width = max(len(info.name) for info in found)
+    for info in found:
+        print(f"{info.name:<{width}}  {info.kind:<10}  {info.scope:<11}  {info.summary}")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point: what the user can mend is one sentence, not a traceback."""
+    try:
+        app()
+    except LossbenchError as error:
+        print(f"lossbench: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

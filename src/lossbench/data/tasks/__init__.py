@@ -1,0 +1,1 @@
+"""One module a task; every module here is imported by `lossbench.data.task`."""

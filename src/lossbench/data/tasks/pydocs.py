@@ -1,0 +1,60 @@
+"""English prose that every Python carries: the help topics of `pydoc_data.topics`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+from lossbench.data.example import Example
+from lossbench.data.task import Split, Task, register
+
+PLAIN = re.compile(r"[A-Za-z ,.']")
+
+
+@register("pydocs")
+class PyDocs(Task):
+    """Language modelling on passages of whole paragraphs, split 80/10/10 by a hash of their text. The text differs
+    between Python versions: good for a smoke test, not for a number to publish."""
+
+    passage_characters: Annotated[int, Field(ge=50)] = 600
+
+    metrics = ("perplexity",)
+    stop_strings = ()
+    ends_with_eos = False
+
+    def examples(self, split: Split) -> list[Example]:
+        from pydoc_data.topics import topics
+
+        return [
+            Example(id=f"pydocs-{topic}-{index}", prompt="", target=passage)
+            for topic in sorted(topics)
+            for index, passage in enumerate(passages(topics[topic], self.passage_characters))
+            if _split_of(passage) == split
+        ]
+
+
+def passages(text: str, characters: int) -> list[str]:
+    """Prose paragraphs, unwrapped, joined until a passage holds about `characters`."""
+    found: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        line = " ".join(paragraph.split())
+        if not is_prose(line):
+            continue
+        if found and len(found[-1]) + len(line) <= characters:
+            found[-1] += f"\n{line}"
+        else:
+            found.append(line)
+    return [passage[: 2 * characters] for passage in found]
+
+
+def is_prose(line: str) -> bool:
+    """A sentence rather than code, a list or grammar: over 80 characters, ends in a stop, 93 % plain characters."""
+    return len(line) > 80 and line.endswith(".") and len(PLAIN.findall(line)) >= 0.93 * len(line)
+
+
+def _split_of(passage: str) -> Split:
+    bucket = hashlib.blake2b(passage.encode(), digest_size=8).digest()[0] % 10
+    return "test" if bucket == 0 else "validation" if bucket == 1 else "train"

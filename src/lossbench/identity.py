@@ -1,0 +1,113 @@
+"""Who a run is: a hash of everything that can change a number, and of nothing else.
+
+The same identity means the same run: it is not run twice, and it is one run in wandb. Paths, launcher, tracking, names
+and verbosity are left out; the content of local data and weights, and the code of the losses used, are in.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lossbench.config import RunConfig
+from lossbench.models.locate import folder_of
+
+LOSSES = Path(__file__).parent / "losses"
+SAMPLE = 1 << 20  # of a large file the first and the last MiB are read, and its size
+NEUTRAL = {  # keys that cannot change a number
+    "model": {"name", "path", "revision", "learning_rate", "lora_target_modules", "licence", "trust_remote_code", "gradient_checkpointing"},
+    "dataset": {"name", "path"},
+    "trainer": {"log_every", "accelerator", "threads", "progress"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`id` names the run, `group` the same run under any seed; `name` is for people."""
+
+    id: str
+    group: str
+    name: str
+
+    @property
+    def folder(self) -> str:
+        return f"{self.name}-{self.id}"
+
+
+def identify(config: RunConfig) -> Identity:
+    """The identity of a run; reads local data and weights, imports neither torch nor transformers."""
+    facts = numbers(config)
+    group = _hash({key: value for key, value in facts.items() if key != "seed"})
+    label = f"{config.loss.name}-{config.model.name}-{config.dataset.name}"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", label)[:40].rstrip("-_")
+    return Identity(_hash(facts), group, f"{name}-s{config.seed}")
+
+
+def numbers(config: RunConfig) -> dict[str, Any]:
+    """Everything that can change a number, as plain data."""
+    parts = config.model_dump(mode="json")
+    facts = {
+        section: {key: value for key, value in parts[section].items() if key not in NEUTRAL.get(section, set())}
+        for section in ("model", "dataset", "optimizer", "scheduler", "trainer", "evaluation")
+    }
+    facts["peft"] = parts["peft"] if config.peft.method != "none" else None
+    facts["terms"] = parts["loss"]["terms"]
+    facts["seed"] = config.seed
+    model_folder = folder_of(config.model.path)
+    facts["weights"] = content(model_folder) if model_folder else [config.model.path, config.model.revision]
+    facts["rows"] = content(Path(config.dataset.path).expanduser()) if config.dataset.path else None
+    facts["code"] = code_of_losses(config.loss.terms)
+    return facts
+
+
+def content(folder: Path) -> dict[str, str]:
+    """A digest of every data and model file of a folder, by name; the folder's own place does not matter."""
+    kinds = {".json", ".jsonl", ".parquet", ".txt", ".safetensors", ".bin", ".model"}
+    files = sorted(file for file in folder.glob("*") if file.suffix in kinds) if folder.is_dir() else []
+    return {file.name: _file_digest(file) for file in files}
+
+
+def code_of_losses(terms: Iterable[str]) -> str:
+    """A digest of the losses' code without comments and docstrings: of what all losses share and of the classes that
+    `terms` name, so that adding or documenting a loss renames no run."""
+    wanted, code = set(terms), []
+    for file in sorted(LOSSES.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree.body = [node for node in tree.body if (name := _registered_name(node)) is None or name in wanted]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+        code.append(ast.dump(tree))
+    return _hash(code)
+
+
+def _registered_name(node: ast.AST) -> str | None:
+    """`focal` for a class under `@register("focal", ...)`."""
+    for decorator in getattr(node, "decorator_list", []):
+        match decorator:
+            case ast.Call(func=ast.Name(id="register"), args=[ast.Constant(value=str(name)), *_]):
+                return name
+    return None
+
+
+def _file_digest(file: Path) -> str:
+    digest, size = hashlib.sha256(), file.stat().st_size
+    digest.update(str(size).encode())
+    with file.open("rb") as data:
+        if size <= 64 * SAMPLE:
+            digest.update(data.read())
+        else:
+            digest.update(data.read(SAMPLE))
+            data.seek(-SAMPLE, 2)
+            digest.update(data.read())
+    return digest.hexdigest()
+
+
+def _hash(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Causal language models and their tokenizers."""

@@ -1,0 +1,1 @@
+"""What a run leaves behind: its own record on disk, and a wandb run that mirrors it."""

@@ -1,0 +1,1 @@
+"""Fine-tune a model under an objective."""

@@ -1,0 +1,16 @@
+"""From `loss.terms` in the configuration to the objective that is trained."""
+
+from __future__ import annotations
+
+from lossbench import losses
+from lossbench.config import LossConfig
+from lossbench.errors import ConfigError
+
+
+def create_objective(config: LossConfig) -> losses.Mixture:
+    """The weighted sum of the configured terms; an unknown loss or parameter raises `ConfigError`."""
+    terms = {name: term.model_dump() for name, term in config.terms.items()}
+    try:
+        return losses.mixture(terms)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"loss={config.name}: {error}") from error
