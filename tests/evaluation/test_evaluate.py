@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import pytest
+from transformers import PreTrainedModel
+
+from lossbench.data.example import Example
+from lossbench.data.tokens import tokenize
+from lossbench.errors import ConfigError, DataError
+from lossbench.evaluation import answers
+from lossbench.evaluation.evaluate import evaluate
+from lossbench.evaluation.generate import generate
+from lossbench.evaluation.metrics import aggregate
+from lossbench.evaluation.perplexity import target_nll
+
+
+@dataclass(frozen=True)
+class SomeTask:
+    metrics: tuple[str, ...] = ("exact_match", "perplexity")
+    answer_rule: str = "lossbench"
+    stop_strings: tuple[str, ...] = ("Question:",)
+    max_new_tokens: int = 12
+    ends_with_eos: bool = True
+
+
+EXAMPLES = [
+    Example("sum-0", "Question: 3 boxes of 4 pens?\nAnswer:", " <<3*4=12>> #### 12", "<<3*4=12>> #### 12"),
+    Example("sum-1", "Question: half of 2,400 kg?\nAnswer:", " #### 1,200", "1,200"),
+    Example("sum-2", "Question: 5 less than 2?\nAnswer:", " #### -3", "-3"),
+]
+LANGUAGE = SomeTask(metrics=("perplexity",), ends_with_eos=False)
+
+
+def test_rows_hold_what_was_written_and_how_likely_the_targets_are(llama: PreTrainedModel, tokenizer: Any) -> None:
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    found = evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", batch_size=2)
+    prompts = [row.input_ids[: row.target_start] for row in tokens]
+    completions = generate(llama, tokenizer, prompts, max_new_tokens=12, stop_strings=("Question:",))
+    scores = target_nll(llama, tokens)
+    assert [row["id"] for row in found.rows] == ["sum-0", "sum-1", "sum-2"]
+    assert [row["completion"] for row in found.rows] == [completion.text for completion in completions]
+    assert [row["gold_value"] for row in found.rows] == ["12", "1200", "-3"]
+    assert [row["prompt_tokens"] for row in found.rows] == [len(prompt) for prompt in prompts]
+    assert [row["nll_sum"] for row in found.rows] == pytest.approx([score.nll_sum for score in scores], rel=1e-6)
+    expected = sum(score.nll_sum for score in scores) / sum(score.n_tokens for score in scores)
+    assert found.metrics["test/nll"] == pytest.approx(expected, rel=1e-6)
+    assert found.metrics["data/n_test"] == 3
+
+
+def test_a_model_that_says_the_target_is_right_under_every_rule(
+    llama: PreTrainedModel, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lossbench.evaluation import evaluate as module
+
+    said = ["<<3*4=12>> #### 12", "It is 1,200 kg", "#### -4"]
+    monkeypatch.setattr(
+        module,
+        "generate",
+        lambda *args, **settings: [module.Completion([5, 0], text, "eos") for text in said],
+    )
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    found = evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="validation", metrics=["exact_match"])
+    names = ("em", "em_strict", "em_flexible", "em_seed", "error_class", "prediction")
+    assert [tuple(row[name] for name in names) for row in found.rows] == [
+        (True, True, True, True, "ok", "12"),
+        (True, False, True, False, "ok", "1200"),
+        (False, False, False, False, "wrong_value", "-4"),
+    ]
+    assert found.metrics["val/em"] == pytest.approx(2 / 3)
+    assert found.metrics["val/error/wrong_value"] == pytest.approx(1 / 3)
+    assert "val/nll" not in found.metrics
+
+
+def test_every_metric_can_be_computed_again_from_the_stored_rows(llama: PreTrainedModel, tokenizer: Any) -> None:
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    found = evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test")
+    file = io.BytesIO()
+    pd.DataFrame(found.rows).to_parquet(file)
+    rows = pd.read_parquet(file).to_dict("records")
+    assert aggregate(rows, "test") == found.metrics
+    for row in rows:
+        gold = row["gold"] if "####" in row["gold"] else f"#### {row['gold']}"
+        assert row["em"] == answers.exact_match(row["completion"], gold)
+        assert row["em_strict"] == answers.exact_match(row["completion"], gold, "gsm8k_strict")
+        assert row["error_class"] == answers.error_class(row["completion"], gold, row["stop_reason"])
+
+
+def test_language_modelling_has_likelihoods_only(llama: PreTrainedModel, tokenizer: Any) -> None:
+    texts = [Example("page-0", "", "The first text."), Example("page-1", "", "Another.")]
+    tokens = tokenize(texts, tokenizer, 256, ends_with_eos=False)
+    found = evaluate(llama, tokenizer, LANGUAGE, texts, tokens, split="test")
+    assert {"test/nll", "test/ppl"} <= set(found.metrics)
+    assert not {"test/em", "test/eos_nll"} & set(found.metrics)
+    assert "completion" not in found.rows[0]
+
+
+def test_letters_are_judged_as_letters(llama: PreTrainedModel, tokenizer: Any) -> None:
+    question = [Example("choice-0", "Question: which?\nA. ice\nB. iron\nAnswer:", " A", "A")]
+    tokens = tokenize(question, tokenizer, 256)
+    task = SomeTask(answer_rule="letter", max_new_tokens=4)
+    (row,) = evaluate(llama, tokenizer, task, question, tokens, split="test").rows
+    assert row["error_class"] in {"ok", "no_letter", "wrong_value", "empty"}
+    assert row["gold_value"] == "A"
+    assert "em_strict" not in row
+
+
+def test_progress_names_the_stage(llama: PreTrainedModel, tokenizer: Any) -> None:
+    seen: list[tuple[str, int, int]] = []
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    evaluate(
+        llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", batch_size=2,
+        on_progress=lambda stage, done, total, speed: seen.append((stage, done, total)),
+    )  # fmt: skip
+    assert seen == [("generate", 2, 3), ("generate", 3, 3), ("score", 2, 3), ("score", 3, 3)]
+
+
+@pytest.mark.parametrize("answer", ["#### twelve", "", None])
+def test_a_gold_answer_that_cannot_be_read_is_an_error_not_a_zero(
+    llama: PreTrainedModel, tokenizer: Any, answer: str | None
+) -> None:
+    examples = [EXAMPLES[0], replace(EXAMPLES[1], answer=answer)]
+    with pytest.raises(DataError, match="sum-1: no answer can be read"):
+        evaluate(llama, tokenizer, SomeTask(), examples, tokenize(examples, tokenizer, 256), split="test")
+
+
+def test_tokens_of_other_examples_are_refused(llama: PreTrainedModel, tokenizer: Any) -> None:
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    with pytest.raises(DataError, match="do not belong together"):
+        evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens[::-1], split="test")
+
+
+def test_an_unknown_metric_names_the_nearest(llama: PreTrainedModel, tokenizer: Any) -> None:
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    with pytest.raises(ConfigError, match=r"'perplexty' is no metric.*perplexity"):
+        evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", metrics=["perplexty"])

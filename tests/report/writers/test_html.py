@@ -1,0 +1,144 @@
+import hashlib
+import re
+from base64 import b64encode
+from html.parser import HTMLParser
+
+import pytest
+
+from lossbench.report import assemble
+from lossbench.report.writers import html
+from tests.report.factory import write_run
+
+NOW = 1_800_000_000.0
+VOID = {"meta", "input", "br", "col", "wbr"}
+
+
+class Page(HTMLParser):
+    """Checks nesting and collects what matters."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.stack, self.tags, self.attributes, self.ids, self.words = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.stack == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, *pair) for pair in attrs]
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        if self.stack and self.stack[-1] not in ("style", "script"):
+            self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def text(report):
+    return html.write(report)["report.html"]
+
+
+@pytest.fixture(scope="module")
+def page(text):
+    return Page(text)
+
+
+def test_names_from_runs_are_inert(text, page):
+    assert page.tags.count("script") == 1
+    assert "img" not in page.tags and "b" in page.tags
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert "<b>after</b>" not in text
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+
+
+def test_the_page_names_no_address(text, page):
+    assert not re.search(r"https?:|//[a-z]", text.replace(re.search(r"<script>.*</script>", text, re.S).group(), ""))
+    assert not [a for a in page.attributes if a[1] in ("src", "srcset", "action", "data")]
+    assert all(value.startswith("#") for tag, name, value in page.attributes if name == "href")
+    assert "url(" not in text and "@import" not in text
+
+
+def test_the_policy_allows_this_script_and_nothing_else(text):
+    script = re.search(r"<script>(.*)</script>", text, re.S).group(1)
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in text
+
+
+def test_links_lead_somewhere_and_ids_are_unique(page):
+    targets = [value[1:] for tag, name, value in page.attributes if name == "href"]
+    assert set(targets) <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_numbers_marks_and_gaps_are_shown(text):
+    assert re.search(r'figure best">51\.3</span> <span class="sd">± 1\.5', text)
+    assert re.search(r'figure second">42\.0', text)
+    assert '<span class="absent">1/3: 1 failed, 1 missing</span>' in text
+    assert "1/3: 1 crashed, 1 invalid" in text
+
+
+def test_what_went_wrong_is_told(page):
+    words = " ".join(page.words)
+    sentences = [
+        "the gradient became NaN at step 40 <b>after</b> train-17",
+        "cut off",
+        "val/nll is nan",
+        "Planned, but no run folder was found",
+        "The sweep plan expects 9 runs; 8 of them were found",
+    ]
+    for sentence in sentences:
+        assert sentence in words
+
+
+def test_the_machine_that_ran_is_not_told(text, study):
+    assert "secret-host" not in text
+    assert str(study.parent) not in text
+
+
+def test_every_run_is_in_the_runs_table(text, report):
+    table = text[text.index('id="runs-table"') :]
+    assert table[: table.index("</table>")].count("<tr>") == 1 + len(report.records)
+
+
+def test_curves_and_answers_are_drawn(page):
+    assert page.tags.count("figure") == 1
+    assert sum(name == "class" and value == "chart" for _, name, value in page.attributes) == 2
+    assert page.tags.count("details") == 5
+
+
+def test_the_page_is_small(text):
+    assert len(text.encode()) < 120_000
+
+
+def test_a_report_of_unreadable_runs_alone_is_a_page(tmp_path):
+    path = write_run(tmp_path, "focal", 0)
+    (path / "run.json").write_text("{")
+    found = html.write(assemble([tmp_path], now=NOW))["report.html"]
+    assert "No run says which loss it trained with" in " ".join(Page(found).words)
+
+
+def test_many_losses_get_a_legend_in_place_of_labels(tmp_path):
+    for number in range(12):
+        write_run(tmp_path, f"loss{number}", 0, metrics={"test/em": 0.5})
+    found = html.write(assemble([tmp_path], now=NOW))["report.html"]
+    assert '<ul class="legend">' in found
+    assert 'class="series"' not in found
+    assert "stroke-dasharray" in found
+
+
+def test_two_settings_have_headings_of_their_own(tmp_path):
+    for dataset in ("arithmetic", "pydocs"):
+        write_run(tmp_path, "focal", 0, metrics={"test/em": 0.5}, dataset=dataset)
+    found = html.write(assemble([tmp_path], now=NOW))["report.html"]
+    page = Page(found)
+    assert len(page.ids) == len(set(page.ids))
+    assert found.count('class="setting"') == 2
