@@ -54,7 +54,8 @@ def drill(rng: random.Random) -> str:
             right, value = rng.randint(1, 99), rng.randint(0, 99)
             return step(f"{value + right} - {right}", value)
         if sign == "*":
-            left, right = rng.choice([(rng.randint(2, 12), rng.randint(2, 12)), (rng.randint(2, 5), rng.randint(10, 45))])
+            pairs = [(rng.randint(2, 12), rng.randint(2, 12)), (rng.randint(2, 5), rng.randint(10, 45))]
+            left, right = rng.choice(pairs)
             return step(f"{left} * {right}", left * right)
         value, right = rng.randint(1, 12), rng.randint(2, 12)
         return step(f"{value * right} / {right}", value)
@@ -168,7 +169,8 @@ def pretrain(model: LlamaForCausalLM, batches: Iterator[torch.Tensor], steps: in
         optimizer.zero_grad()
         recent = [*recent[-99:], loss.item()]
         if (done + 1) % 100 == 0:
-            print(f"step {done + 1}: loss {sum(recent) / len(recent):.4f}, {time.monotonic() - started:.0f} s", flush=True)
+            seconds = time.monotonic() - started
+            print(f"step {done + 1}: loss {sum(recent) / len(recent):.4f}, {seconds:.0f} s", flush=True)
     return sum(recent) / len(recent)
 
 
@@ -192,7 +194,8 @@ def main() -> None:
         "script": "scripts/pretrain_tiny.py",
         "parameters": sum(p.numel() for p in model.parameters()),
         "steps": args.steps, "tokens": args.steps * args.batch * WINDOW, "learning_rate": args.lr, "seed": args.seed,
-        "final_loss": round(loss, 4), "minutes": round((time.monotonic() - started) / 60, 1), "torch": torch.__version__,
+        "final_loss": round(loss, 4), "minutes": round((time.monotonic() - started) / 60, 1),
+        "torch": torch.__version__,
     }  # fmt: skip
     (scratch / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
     shutil.rmtree(args.out, ignore_errors=True)

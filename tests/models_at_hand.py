@@ -18,9 +18,7 @@ def byte_tokenizer(*, adds_bos: bool = True) -> PreTrainedTokenizerFast:
     tokenizer.add_special_tokens(["<s>", "</s>"])
     if adds_bos:
         tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", model_max_length=512
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", model_max_length=512)
 
 
 def tiny_llama(*, dropout: float = 0.0, seed: int = 0, vocabulary: int = 258) -> LlamaForCausalLM:

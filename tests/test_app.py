@@ -21,7 +21,11 @@ OPTIONS = [
 
 def train(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *arguments], capture_output=True, text=True, timeout=120, env=os.environ
+        [sys.executable, str(ROOT / "train.py"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ,
     )
 
 

@@ -62,6 +62,20 @@ def test_lora_without_targets_is_refused():
 
 def test_keys_cover_what_scripts_rely_on():
     assert set(
-        "study seed model.path dataset.path dataset.limit trainer.max_steps trainer.batch_size trainer.accumulate "
-        "trainer.precision optimizer.lr evaluation.limit evaluation.batch_size paths.runs tracking.mode".split()
+        [
+            "study",
+            "seed",
+            "model.path",
+            "dataset.path",
+            "dataset.limit",
+            "trainer.max_steps",
+            "trainer.batch_size",
+            "trainer.accumulate",
+            "trainer.precision",
+            "optimizer.lr",
+            "evaluation.limit",
+            "evaluation.batch_size",
+            "paths.runs",
+            "tracking.mode",
+        ]
     ) <= set(config.keys())

@@ -54,13 +54,17 @@ def test_a_run_leaves_a_complete_record(tmp_path: Path):
         assert line["train/cross_entropy"] != line["train/term/cross_entropy"]  # on the answer, on the sequence
     rows = pq.read_table(folder / "examples.parquet").to_pylist()
     assert len(rows) == 4
-    assert {"id", "prompt", "completion", "gold", "em", "em_strict", "em_flexible", "nll_sum", "n_tokens"} <= set(rows[0])
+    assert {"id", "prompt", "completion", "gold", "em", "em_strict", "em_flexible", "nll_sum", "n_tokens"} <= set(
+        rows[0]
+    )
     assert found["metrics"]["test/nll"] == pytest.approx(
         sum(row["nll_sum"] for row in rows) / sum(row["n_tokens"] for row in rows)
     )
 
 
-def test_the_same_command_gives_the_same_numbers_and_is_not_run_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_same_command_gives_the_same_numbers_and_is_not_run_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     first = run(small(tmp_path / "a"))
     again = run(small(tmp_path / "b"))
     values = [[{k: v for k, v in line.items() if k != "time"} for line in lines(folder)] for folder in (first, again)]
@@ -132,4 +136,6 @@ def test_gsm8k_and_a_real_model_train_and_evaluate(tmp_path: Path):
     assert values[-1] < values[0] - 0.3
     assert metrics["data/n_test"] == 16
     assert list(folder.glob("wandb/offline-run-*/*.wandb"))
-    assert {row["id"] for row in pq.read_table(folder / "examples.parquet").to_pylist()} == {f"gsm8k-test-{i}" for i in range(16)}
+    assert {row["id"] for row in pq.read_table(folder / "examples.parquet").to_pylist()} == {
+        f"gsm8k-test-{i}" for i in range(16)
+    }

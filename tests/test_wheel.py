@@ -17,7 +17,18 @@ ROOT = Path(__file__).parents[1]
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A built wheel, unpacked as an installer would."""
     out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-q", "-w", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        str(ROOT),
+        "--no-deps",
+        "--no-build-isolation",
+        "-q",
+        "-w",
+        str(out),
+    ]
     subprocess.run(command, check=True, timeout=300)
     (wheel,) = out.glob("lossbench-*.whl")
     with zipfile.ZipFile(wheel) as archive:

@@ -1,7 +1,7 @@
 """lossbench: which training loss should I use to fine-tune my language model?
 
-    from lossbench import losses                    # the registry; needs torch alone
-    from lossbench.report import statistics         # needs no torch
+from lossbench import losses                    # the registry; needs torch alone
+from lossbench.report import statistics         # needs no torch
 """
 
 from importlib.metadata import PackageNotFoundError, version

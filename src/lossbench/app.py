@@ -23,7 +23,7 @@ from lossbench.errors import ConfigError, LossbenchError, nearest
 
 def plain(composed: DictConfig) -> dict:
     """The composed configuration as plain data, without Hydra's own part and the choice of a study."""
-    kept = OmegaConf.masked_copy(composed, [key for key in composed if key not in {"hydra", "sweep"}])
+    kept = OmegaConf.masked_copy(composed, [str(key) for key in composed if key not in {"hydra", "sweep"}])
     if missing := sorted(OmegaConf.missing_keys(kept)):
         raise ConfigError(" ".join(f"{key} has no value; pass {key}=VALUE." for key in missing))
     found = OmegaConf.to_container(kept, resolve=True)
@@ -41,13 +41,17 @@ def _application(composed: DictConfig) -> None:
         sys.exit(_fail(str(error), error.exit_code))
 
 
+def compose(*overrides: str) -> config.RunConfig:
+    """The configuration that `python train.py OVERRIDES` would run: `compose("loss=focal", "seed=1")`."""
+    _register_sweeps()
+    with hydra.initialize_config_dir(str(resources.folder("conf")), version_base="1.3"):
+        return config.parse(plain(hydra.compose("config", list(overrides))))
+
+
 def main() -> None:
     """Run the command line in sys.argv."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: `explain` says them better
-    store = ConfigStore.instance()
-    store.store(group="sweep", name="null", node={}, package="_global_")
-    for name, file in resources.sweeps().items():
-        store.store(group="sweep", name=name, node=OmegaConf.load(file), package="_global_")
+    _register_sweeps()
     try:
         _application()
     except LossbenchError as error:
@@ -56,6 +60,14 @@ def main() -> None:
         sys.exit(_fail(explain(error), ConfigError.exit_code))
     except KeyboardInterrupt:
         sys.exit(_fail("Interrupted.", 130))
+
+
+def _register_sweeps() -> None:
+    """Make `sweep=NAME` choose a file of `sweeps/`."""
+    store = ConfigStore.instance()
+    store.store(group="sweep", name="null", node={}, package="_global_")
+    for name, file in resources.sweeps().items():
+        store.store(group="sweep", name=name, node=OmegaConf.load(file), package="_global_")
 
 
 def explain(error: Exception) -> str:

@@ -54,9 +54,7 @@ def report(
     """
     from lossbench.report.build import build
 
-    made = build(
-        paths, out, formats=format, baseline=baseline, metrics=metrics.split(",") if metrics else None
-    )
+    made = build(paths, out, formats=format, baseline=baseline, metrics=metrics.split(",") if metrics else None)
     made.print()
 
 
@@ -72,15 +70,16 @@ def runs(
     lossbench runs demo --json
     """
     from lossbench.report.collect import collect
+    from lossbench.tracking.files import strict
 
     folder = runs / study if (runs / study).is_dir() else Path(study)
     found = sorted(collect([folder]).records, key=lambda record: record.name)
     if as_json:
         keys = ("id", "name", "study", "loss", "model", "dataset", "seed", "state", "metrics", "problems")
-        print(json.dumps([{key: getattr(record, key) for key in keys} for record in found], indent=2, default=str))
+        print(json.dumps(strict([{key: getattr(record, key) for key in keys} for record in found]), indent=2))
         return
     for record in found:
-        print(f"{record.state:<12} {record.name:<44} {record.path}")
+        print(f"{record.state:<12} {record.name:<44} {record.location}")
 
 
 @losses_app.command("list")
@@ -106,7 +105,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
 ) -> None:
     pass
 

@@ -21,10 +21,10 @@ from lossbench.models.locate import folder_of
 LOSSES = Path(__file__).parent / "losses"
 SAMPLE = 1 << 20  # of a large file the first and the last MiB are read, and its size
 NEUTRAL = {  # keys that cannot change a number
-    "model": {"name", "path", "revision", "learning_rate", "lora_target_modules", "licence", "trust_remote_code", "gradient_checkpointing"},
-    "dataset": {"name", "path"},
-    "trainer": {"log_every", "accelerator", "threads", "progress"},
-}  # fmt: skip
+    "model": "name path revision learning_rate lora_target_modules licence trust_remote_code gradient_checkpointing",
+    "dataset": "name path",
+    "trainer": "log_every accelerator threads progress",
+}
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def identify(config: RunConfig) -> Identity:
 def numbers(config: RunConfig) -> dict[str, Any]:
     """Everything that can change a number, as plain data."""
     parts = config.model_dump(mode="json")
-    facts = {
-        section: {key: value for key, value in parts[section].items() if key not in NEUTRAL.get(section, set())}
+    facts: dict[str, Any] = {
+        section: {key: value for key, value in parts[section].items() if key not in NEUTRAL.get(section, "").split()}
         for section in ("model", "dataset", "optimizer", "scheduler", "trainer", "evaluation")
     }
     facts["peft"] = parts["peft"] if config.peft.method != "none" else None
@@ -79,6 +79,9 @@ def code_of_losses(terms: Iterable[str]) -> str:
     wanted, code = set(terms), []
     for file in sorted(LOSSES.rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
+        names = {name for node in tree.body if (name := _registered_name(node))}
+        if names and not names & wanted:
+            continue  # a file of other losses
         tree.body = [node for node in tree.body if (name := _registered_name(node)) is None or name in wanted]
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:

@@ -34,7 +34,9 @@ class ProgressDisplay:
         self._bars.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bars.stop()
 
     def phase(self, name: str, total: int) -> None:

@@ -1,6 +1,6 @@
 """The story of a run: from one configuration to one record.
 
-    python -m lossbench.run CONFIG.yaml        a frozen configuration, as a sweep starts its jobs
+python -m lossbench.run CONFIG.yaml        a frozen configuration, as a sweep starts its jobs
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def run(config: RunConfig) -> Path:
     if (result := read_result(folder)) and result["status"] == "finished":
         print(f"{identity.name} is finished already: {folder}")
         return folder
-    with open_record(config, identity) as record:
-        with ProgressDisplay(identity.name, enabled=config.trainer.progress) as progress:
-            _train_and_evaluate(config, record, progress)
+    shown = ProgressDisplay(identity.name, enabled=config.trainer.progress)
+    with open_record(config, identity) as record, shown as progress:
+        _train_and_evaluate(config, record, progress)
     print(_summary(identity.name, record))
     return record.folder
 
@@ -69,7 +69,7 @@ def _train_and_evaluate(config: RunConfig, record: Record, progress: ProgressDis
     _seed(config.seed)
     model, tokenizer = load(config.model)
     choose_threads(model, config.trainer.threads)
-    window = min(context_window(model, tokenizer), config.dataset.max_length or sys.maxsize)
+    window = min(context_window(model) or sys.maxsize, config.dataset.max_length or sys.maxsize)
     train_tokens, validation_tokens, tested_tokens = (
         tokenize(examples, tokenizer, window, ends_with_eos=task.ends_with_eos)
         for examples in (train, validation, tested)

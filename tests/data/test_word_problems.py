@@ -36,4 +36,6 @@ def test_the_seed_decides_the_problems_and_none_comes_twice():
 
 def test_every_hard_template_is_in_every_split():
     for split in SPLITS:
-        assert len({problem.template for problem in islice(problems(split, "hard", 0), 500)}) == len(DIFFICULTIES["hard"])
+        assert len({problem.template for problem in islice(problems(split, "hard", 0), 500)}) == len(
+            DIFFICULTIES["hard"]
+        )

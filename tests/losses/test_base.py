@@ -100,7 +100,9 @@ def test_statistics_keep_their_digits_at_large_logits() -> None:
     offset = 1e4
     value = Entropy()(LOGITS + offset, LABELS)
     assert value.item() == pytest.approx(Entropy()(LOGITS, LABELS).item(), rel=2e-3)  # only the input's own rounding
-    assert Entropy()(LOGITS.double() + offset, LABELS).item() == pytest.approx(Entropy()(LOGITS, LABELS).item(), rel=1e-6)
+    assert Entropy()(LOGITS.double() + offset, LABELS).item() == pytest.approx(
+        Entropy()(LOGITS, LABELS).item(), rel=1e-6
+    )
 
 
 def test_a_statistic_that_was_not_declared_is_nan_not_silently_slow() -> None:

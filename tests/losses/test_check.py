@@ -61,8 +61,7 @@ def test_every_registered_loss_passes(name: str) -> None:
 )
 def test_other_variants_pass_too(name: str, params: dict[str, Any]) -> None:
     report = losses.check(losses.create(name, **params))
-    failures = [f for f in report.failures if not (name == "lovasz_softmax" and "smallest" in f.name)]
-    assert not failures, f"\n{report}"
+    assert report.ok, f"\n{report}"
 
 
 def user_loss(formula: Callable[[Tensor, Tensor, Tensor], Tensor], **attributes: Any) -> nn.Module:
@@ -128,8 +127,12 @@ def test_a_module_of_ones_own_passes_without_any_base_class() -> None:
         (of_the_batch, {}, "accumulation equals one batch"),
         (order_matters, {}, "order of tokens does not matter"),
         (right, {"bounds": (0.0, 1.0)}, "value stays in its bounds"),
-        (lambda z, y, m: right(z, y, m) + 0.01 * z[:, 0].nan_to_num(0) * m, {}, "a constant added to a row changes nothing"),
-        (lambda z, y, m: right(z.half().float(), y, m), {}, "float32 agrees with float64"),
+        (
+            lambda z, y, m: right(z, y, m) + 0.01 * z[:, 0].nan_to_num(0) * m,
+            {},
+            "a constant added to a row changes nothing",
+        ),
+        (lambda z, y, m: right((z + 3e4) - 3e4, y, m), {}, "float32 agrees with float64"),
     ],
 )
 def test_a_broken_loss_fails_the_rule_that_it_breaks(

@@ -111,7 +111,7 @@ def test_brier_is_the_squared_error_norm() -> None:
 def test_deft_lies_between_cross_entropy_and_mae() -> None:
     flat = torch.zeros(1, 4000, dtype=torch.float64)  # a = 1/4000: nearly cross-entropy
     label = torch.tensor([0])
-    assert losses.create("deft")(flat, label).item() == pytest.approx(math.log(4000), rel=5e-3)
+    assert losses.create("deft")(flat, label).item() == pytest.approx(math.log(4000), rel=1e-2)
     sure = torch.zeros(1, 4, dtype=torch.float64)
     sure[0, 1] = 40.0  # a = 1: mae
     assert losses.create("deft")(sure, label).item() == pytest.approx(1.0, rel=1e-5)
@@ -145,7 +145,8 @@ def test_no_two_default_losses_share_a_gradient_unless_the_table_says_so() -> No
                 continue
             cosine = float(a @ b / (a.norm() * b.norm()))
             listed = any(
-                {first, second} <= {n for n, p in group if p == {} or _is_default(n, p)} for group in SAME_GRADIENT.values()
+                {first, second} <= {n for n, p in group if p == {} or _is_default(n, p)}
+                for group in SAME_GRADIENT.values()
             )
             assert (cosine > 1 - 1e-12) == listed, (first, second, cosine)
 

@@ -26,11 +26,12 @@ def test_the_total_is_the_weighted_sum_of_its_terms() -> None:
 
 def test_each_term_has_its_own_scope_and_normalizer() -> None:
     mixture = losses.mixture(
-        {"cross_entropy": {"weight": 0.6, "scope": "sequence"}, "focal": {"weight": 0.4, "scope": "answer", "gamma": 1.0}}
+        {
+            "cross_entropy": {"weight": 0.6, "scope": "sequence"},
+            "focal": {"weight": 0.4, "scope": "answer", "gamma": 1.0},
+        }
     )
-    terms = mixture.terms(
-        LOGITS, {"answer": ANSWER, "sequence": SEQUENCE}, normalizer={"answer": 8, "sequence": 20}
-    )
+    terms = mixture.terms(LOGITS, {"answer": ANSWER, "sequence": SEQUENCE}, normalizer={"answer": 8, "sequence": 20})
     assert list(terms) == ["cross_entropy", "focal"]
     ce = losses.create("cross_entropy")(LOGITS, SEQUENCE, normalizer=20)
     focal = losses.create("focal", gamma=1.0)(LOGITS, ANSWER, normalizer=8)

@@ -124,7 +124,9 @@ def test_errors_are_value_errors_for_callers_that_know_nothing_of_lossbench() ->
 
 
 def test_a_taken_name_cannot_be_registered_again() -> None:
-    with pytest.raises(LossError, match="the loss name 'focal' is taken by lossbench.losses.families.distribution.Focal"):
+    with pytest.raises(
+        LossError, match="the loss name 'focal' is taken by lossbench.losses.families.distribution.Focal"
+    ):
 
         @losses.register("focal")
         class Other(losses.TargetLoss):

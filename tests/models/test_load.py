@@ -23,12 +23,14 @@ def test_the_embedded_model_is_an_ordinary_small_checkpoint():
 
 def test_the_embedded_model_knows_its_words():
     model, tokenizer = load(app.compose().model)
-    ids = tokenizer("Question: Each box holds 3 pens. Ava has 4 boxes. How many pens are there in all?", return_tensors="pt")
+    ids = tokenizer(
+        "Question: Each box holds 3 pens. Ava has 4 boxes. How many pens are there in all?", return_tensors="pt"
+    )
     with torch.no_grad():
         nll = model(**ids, labels=ids["input_ids"]).loss
     assert nll < 2.5
     assert model.dtype == torch.float32
-    assert context_window(model, tokenizer) == 512
+    assert context_window(model) == 512
 
 
 def test_every_tokenizer_byte_round_trips():
@@ -65,7 +67,9 @@ def test_lora_on_modules_that_do_not_exist_names_those_that_do():
         (".", r"folder without config\.json"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_a_sentence(path: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_path_that_leads_nowhere_is_a_sentence(
+    path: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=sentence):
         folder_of(path)

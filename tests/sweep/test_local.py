@@ -30,12 +30,22 @@ def states(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_run_that_fails_stops_no_other_and_the_same_command_goes_on(tmp_path: Path):
-    command = ("-m", "loss=cross_entropy", "optimizer.lr=1e30,1e-3", "trainer.gradient_clip=0", *SMALL, "hydra.launcher.workers=2")
+    command = (
+        "-m",
+        "loss=cross_entropy",
+        "optimizer.lr=1e30,1e-3",
+        "trainer.gradient_clip=0",
+        *SMALL,
+        "hydra.launcher.workers=2",
+    )
     done = train(tmp_path, *command)
     assert done.returncode == 1
     assert "became nan at optimizer step 2" in " ".join(done.stderr.split())
     assert "1 of 2 runs did not finish" in done.stderr
-    assert sorted(json.loads(f.read_text())["status"] for f in tmp_path.glob("*/*/result.json")) == ["failed", "finished"]
+    assert sorted(json.loads(f.read_text())["status"] for f in tmp_path.glob("*/*/result.json")) == [
+        "failed",
+        "finished",
+    ]
     again = train(tmp_path, *command)
     assert "2 runs, 1 of them finished before" in again.stderr
 

@@ -68,4 +68,9 @@ def test_a_dead_wandb_warns_once_and_never_raises():
 
 def test_secrets_never_reach_wandb():
     config = {"hub_token": "hf_x", "api-key": "k", "tokenizer": "gpt2", "deep": [{"password": "p", "lr": 0.1}]}
-    assert redacted(config) == {"hub_token": "***", "api-key": "***", "tokenizer": "gpt2", "deep": [{"password": "***", "lr": 0.1}]}
+    assert redacted(config) == {
+        "hub_token": "***",
+        "api-key": "***",
+        "tokenizer": "gpt2",
+        "deep": [{"password": "***", "lr": 0.1}],
+    }

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lossbench import app
-from lossbench.data.batches import StepDataset, StepBatches
+from lossbench.data.batches import StepBatches, StepDataset
 from lossbench.data.step_plan import StepPlan
 from lossbench.data.tokens import TokenizedExample
 from lossbench.training.context import Context
@@ -74,5 +74,7 @@ def test_fixed_emo_keeps_the_head_as_it_was():
 def test_cross_entropy_of_the_answer_is_that_of_torch():
     batch = step(8, 1).batches[0]
     logits = torch.randn(*batch.input_ids.shape, 258)
-    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels["answer"].flatten(), reduction="sum")
+    expected = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch.labels["answer"].flatten(), reduction="sum"
+    )
     torch.testing.assert_close(answer_cross_entropy(logits, batch), expected)

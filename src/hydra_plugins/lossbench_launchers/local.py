@@ -10,7 +10,6 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-
 SCHEMA = {
     "_target_": "hydra_plugins.lossbench_launchers.local.LocalLauncher",
     "workers": 1,  # runs at a time

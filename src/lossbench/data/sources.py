@@ -52,7 +52,7 @@ def check_available(path: str | None, hub: HubDataset, revision: str | None) -> 
     from lossbench.hub import check_reachable
 
     check_reachable(
-        hub.id, "dataset", revision, f"or put train.jsonl and test.jsonl into a folder and pass dataset.path=FOLDER"
+        hub.id, "dataset", revision, "or put train.jsonl and test.jsonl into a folder and pass dataset.path=FOLDER"
     )
 
 
@@ -68,7 +68,9 @@ def read_json_lines(file: Path) -> list[dict[str, Any]]:
             except json.JSONDecodeError as error:
                 raise DataError(f"{file}, line {number} is no JSON ({error}): {line.strip()[:80]!r}.") from None
             if not isinstance(row, dict):
-                raise DataError(f"{file}, line {number} is no JSON object but {type(row).__name__}: {line.strip()[:80]!r}.")
+                raise DataError(
+                    f"{file}, line {number} is no JSON object but {type(row).__name__}: {line.strip()[:80]!r}."
+                )
             found.append(row)
     if not found:
         raise DataError(f"{file} is empty: it must hold one JSON object a line.")

@@ -12,8 +12,8 @@ from lossbench.errors import DataError
 
 @dataclass(frozen=True)
 class TokenizedExample:
-    """`input_ids` is BOS, prompt, target, EOS (as far as the tokenizer and the task have them);
-    `input_ids[target_start:]` are the target's tokens and EOS, `input_ids[:target_start]` the prompt to generate from."""
+    """`input_ids` is BOS, prompt, target, EOS (as far as the tokenizer and the task have them); from `target_start` on
+    they are the target's tokens and EOS, before it the prompt to generate from."""
 
     id: str
     input_ids: list[int]
@@ -54,8 +54,8 @@ def tokenize(
         if room < len(bos):
             raise DataError(
                 f"{example.id}: its target alone is {len(target)} tokens long, but prompt and target together must fit "
-                f"into {max_length} (the model's context window, or dataset.max_length). Leave the example out, shorten "
-                f"it, or take a model with a longer context window."
+                f"into {max_length} (the model's context window, or dataset.max_length). Leave the example "
+                f"out, shorten it, or take a model with a longer context window."
             )
         truncated = len(prompt) > room
         if truncated:

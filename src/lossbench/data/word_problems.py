@@ -178,7 +178,10 @@ def compare(s: Scene) -> Story:
     total = have + other
     return (
         f"{s.a} has {have} {s.x}. {s.b} has {more} more {s.x} than {s.a}. How many {s.x} do they have together?",
-        [f"{s.b} has {step(f'{have} + {more}', other)} {s.x}.", f"Together they have {step(f'{have} + {other}', total)} {s.x}."],
+        [
+            f"{s.b} has {step(f'{have} + {more}', other)} {s.x}.",
+            f"Together they have {step(f'{have} + {other}', total)} {s.x}.",
+        ],
         total,
     )
 
@@ -191,7 +194,10 @@ def fold(s: Scene) -> Story:
     return (
         f"{s.a} has {have} {s.x}. {s.b} has {TIMES[times]} as many {s.x} as {s.a}. "
         f"How many {s.x} do {s.a} and {s.b} have together?",
-        [f"{s.b} has {step(f'{times} * {have}', other)} {s.x}.", f"Together they have {step(f'{have} + {other}', total)} {s.x}."],
+        [
+            f"{s.b} has {step(f'{times} * {have}', other)} {s.x}.",
+            f"Together they have {step(f'{have} + {other}', total)} {s.x}.",
+        ],
         total,
     )
 
@@ -220,7 +226,8 @@ def change(s: Scene) -> Story:
     note = next(note for note in (20, 50, 100) if note > cost)
     back = note - cost
     return (
-        f"{s.a} buys {count} {s.x} that cost ${price} each and pays with ${note}. How much money does {s.she} get back?",
+        f"{s.a} buys {count} {s.x} that cost ${price} each and pays with ${note}. "
+        f"How much money does {s.she} get back?",
         [f"The {s.x} cost ${step(f'{count} * {price}', cost)}.", f"{s.a} gets back ${step(f'{note} - {cost}', back)}."],
         back,
     )
@@ -233,7 +240,10 @@ def pages(s: Scene) -> Story:
     whole = read + left
     return (
         f"A book has {whole} pages. {s.a} reads {daily} pages a day for {days} days. How many pages are left to read?",
-        [f"{s.a} reads {step(f'{days} * {daily}', read)} pages.", f"There are {step(f'{whole} - {read}', left)} pages left."],
+        [
+            f"{s.a} reads {step(f'{days} * {daily}', read)} pages.",
+            f"There are {step(f'{whole} - {read}', left)} pages left.",
+        ],
         left,
     )
 
@@ -281,8 +291,8 @@ def wage(s: Scene) -> Story:
     spent = s.number(2, earned - 2)
     left = earned - spent
     return (
-        f"{s.a} earns ${hourly} an hour and works {hours} hours a day for {days} days. {s.She} spends ${spent} on {s.x}. "
-        f"How much money is left?",
+        f"{s.a} earns ${hourly} an hour and works {hours} hours a day for {days} days. "
+        f"{s.She} spends ${spent} on {s.x}. How much money is left?",
         [
             f"{s.a} earns ${step(f'{hours} * {hourly}', daily)} a day.",
             f"In {days} days {s.she} earns ${step(f'{days} * {daily}', earned)}.",

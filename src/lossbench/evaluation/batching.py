@@ -102,9 +102,3 @@ def accepts(model: PreTrainedModel, argument: str) -> bool:
 def device_of(model: PreTrainedModel) -> torch.device:
     """Where the inputs go: the device of the first parameter."""
     return next(model.parameters()).device
-
-
-def context_window(model: PreTrainedModel) -> int | None:
-    """The most tokens that the model was built for, or None where its configuration sets no limit."""
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    return getattr(config, "max_position_embeddings", None)

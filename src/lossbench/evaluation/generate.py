@@ -19,7 +19,8 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
 from lossbench.errors import ConfigError, DataError
-from lossbench.evaluation.batching import OnProgress, accepts, context_window, core, device_of, evaluating, in_batches
+from lossbench.evaluation.batching import OnProgress, accepts, core, device_of, evaluating, in_batches
+from lossbench.models.load import context_window
 
 StopReason = Literal["eos", "stop_string", "length"]
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from lossbench.data.tokens import TokenizedExample
 from lossbench.errors import ConfigError, DataError, ModelError
-from lossbench.evaluation.batching import OnProgress, accepts, context_window, device_of, evaluating, in_batches
+from lossbench.evaluation.batching import OnProgress, accepts, device_of, evaluating, in_batches
+from lossbench.models.load import context_window
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -25,10 +25,11 @@ def load(config: ModelConfig) -> tuple[PreTrainedModel, Any]:
         )
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(f"model.path={config.path!r} cannot be loaded: {error}") from error
-    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+    embedding: Any = model.get_input_embeddings()
+    if len(tokenizer) > embedding.weight.shape[0]:
         raise ModelError(
             f"The tokenizer of {config.path!r} has {len(tokenizer)} tokens, but the model's embedding only "
-            f"{model.get_input_embeddings().num_embeddings} rows: they do not belong together."
+            f"{embedding.weight.shape[0]} rows: they do not belong together."
         )
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -37,23 +38,28 @@ def load(config: ModelConfig) -> tuple[PreTrainedModel, Any]:
     return model, tokenizer
 
 
+def head_weight(head: Any) -> torch.Tensor:
+    """(V, H) weight that an LM head (a linear module) multiplies with, LoRA's update included, detached."""
+    weight = head.weight.detach()
+    if hasattr(head, "get_delta_weight"):  # LoRA's linear layer
+        weight = weight + sum(head.get_delta_weight(adapter).detach() for adapter in head.active_adapters)
+    return weight
+
+
 def load_head(path: str) -> torch.Tensor:
-    """(V, H) weight of the LM head of the model at `path` (a folder, a hub id, or lossbench:NAME), detached."""
-    model = AutoModelForCausalLM.from_pretrained(str(folder_of(path) or path))
-    return model.get_output_embeddings().weight.detach().clone()
+    """(V, H) float32 weight of the LM head of the model at `path` (a folder, a hub id, or lossbench:NAME)."""
+    model = AutoModelForCausalLM.from_pretrained(str(folder_of(path) or path), dtype=torch.float32)
+    return head_weight(model.get_output_embeddings()).clone()
 
 
-def context_window(model: PreTrainedModel, tokenizer: Any) -> int:
-    """Tokens that the model can attend to."""
-    limits = [
-        getattr(model.config.get_text_config(), name, None) for name in ("max_position_embeddings", "n_positions")
-    ]
-    known = [limit for limit in limits if isinstance(limit, int) and limit > 0]
-    return min([*known, tokenizer.model_max_length])  # transformers' "no limit" is a huge integer
+def context_window(model: PreTrainedModel) -> int | None:
+    """The most tokens that the model was built for, or None where its configuration sets no limit."""
+    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    return getattr(config, "max_position_embeddings", None)
 
 
-def add_peft(model: PreTrainedModel, config: PeftConfig) -> torch.nn.Module:
-    """The model itself for `method: none`; else with every weight frozen but LoRA's."""
+def add_peft(model: PreTrainedModel, config: PeftConfig) -> Any:
+    """The model itself for `method: none`; else the same model behind peft, every weight frozen but LoRA's."""
     if config.method == "none":
         return model
     from peft import LoraConfig, get_peft_model

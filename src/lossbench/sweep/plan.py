@@ -58,6 +58,7 @@ def _expected(job: Job) -> dict[str, str | int]:
     config = job.config
     return {
         "id": job.identity.id,
+        "group": job.identity.group,
         "name": job.identity.name,
         "loss": config.loss.name,
         "model": config.model.name,

@@ -1,11 +1,11 @@
 """The record of a run: a folder whose files say who it is, how it went, and what came out.
 
-    run.json         identity, before the first step
-    config.yaml      the frozen configuration
-    metrics.jsonl    one line a log call, append-only
-    examples.parquet one row an evaluated example
-    result.json      written last, by rename: its presence means that the run has ended, its status how
-    error.txt        the traceback of a failed run
+run.json         identity, before the first step
+config.yaml      the frozen configuration
+metrics.jsonl    one line a log call, append-only
+examples.parquet one row an evaluated example
+result.json      written last, by rename: its presence means that the run has ended, its status how
+error.txt        the traceback of a failed run
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from lossbench.config import TrackingConfig
 from lossbench.tracking.files import strict
 
 SECRETS = ("token", "key", "secret", "password")
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "console": "off",
     "silent": True,
     "x_disable_stats": True,

@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from torch import nn
 from torch.utils.data import DataLoader
+from transformers import PreTrainedModel
 
 from lossbench.config import RunConfig
 from lossbench.data.batches import StepBatches, StepDataset
@@ -48,7 +49,7 @@ class Fitted:
         }
 
 
-def choose_threads(model: nn.Module, asked: int | None) -> None:
+def choose_threads(model: PreTrainedModel, asked: int | None) -> None:
     """Set torch's CPU threads: as asked, else one for a small model."""
     small = sum(weight.numel() for weight in model.parameters()) < SMALL_MODEL
     if asked is not None or small:
@@ -61,7 +62,7 @@ def number_of_steps(config: RunConfig, plan: StepPlan) -> int:
 
 
 def fit(
-    model: nn.Module,
+    model: PreTrainedModel,
     objective: Mixture,
     context: Context,
     train: Sequence[TokenizedExample],
@@ -86,7 +87,7 @@ def fit(
     if watch.seen < steps:
         raise KeyboardInterrupt  # Lightning turns a signal into a quiet end
     watch.best.restore(model)
-    model.to(trainer.strategy.root_device)  # Lightning puts it back on the CPU
+    nn.Module.to(model, trainer.strategy.root_device)  # Lightning puts it back on the CPU
     return Fitted(steps, watch.best, watch.train_seconds, watch.tokens)
 
 
@@ -126,23 +127,23 @@ class _Watch(L.Callback):
         self.seen, self.tokens, self.train_seconds = 0, 0, 0.0
         self._validation, self._config, self._log, self._progress = validation, config, log, progress
 
-    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+    def on_train_start(self, trainer: L.Trainer, module: FineTuning) -> None:  # type: ignore[override]
         self._validate(module, step=0)
         self._since = time.monotonic()
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, batch: StepBatches, batch_idx: int
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: L.Trainer, module: FineTuning, outputs: Any, batch: StepBatches, batch_idx: int
     ) -> None:
         self.seen = batch_idx + 1
         self.tokens += sum(int(part.attention_mask.sum()) for part in batch.batches)
         values: Mapping[str, float] = outputs["values"]
         self._progress.update(self.seen, f"loss {values['loss']:.3f}  validation {self.best.value:.3f}")
-        if self.seen % self._config.trainer.validate_every == 0 or batch_idx + 1 == len(trainer.train_dataloader):
+        if self.seen % self._config.trainer.validate_every == 0 or self.seen == module.steps:
             self.train_seconds += time.monotonic() - self._since
             self._validate(module, self.seen)
             self._since = time.monotonic()
 
-    def _validate(self, module: L.LightningModule, step: int) -> None:
+    def _validate(self, module: FineTuning, step: int) -> None:
         scores = target_nll(module.model, self._validation, batch_size=self._config.evaluation.batch_size)
         nll = sum(score.nll_sum for score in scores) / sum(score.n_tokens for score in scores)
         self._log(step, {"val/nll": nll})

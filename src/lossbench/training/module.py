@@ -8,6 +8,7 @@ import lightning as L
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from lossbench.config import RunConfig
 from lossbench.data.batches import IGNORED, Batch, StepBatches
@@ -28,7 +29,7 @@ class FineTuning(L.LightningModule):
     """
 
     def __init__(
-        self, model: nn.Module, objective: Mixture, context: Context, config: RunConfig, steps: int, log: Log
+        self, model: PreTrainedModel, objective: Mixture, context: Context, config: RunConfig, steps: int, log: Log
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -52,12 +53,10 @@ class FineTuning(L.LightningModule):
         values: dict[str, float] = {}
         for batch in step.batches:
             logits = self.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).logits
-            terms = self.objective.terms(
-                logits, batch.labels, normalizer=step.normalizer, **self._context.now()
-            )
+            terms = self.objective.terms(logits, batch.labels, normalizer=step.normalizer, **self._context.now())
             loss = self.objective.total(terms, step=index)
             self.manual_backward(loss)
-            parts = {"loss": loss, **(terms if len(terms) > 1 else {})}
+            parts = {"loss": loss, **{f"term/{name}": value for name, value in terms.items() if len(terms) > 1}}
             if logging:
                 parts["cross_entropy"] = answer_cross_entropy(logits.detach(), batch) / step.normalizer["answer"]
             for name, part in parts.items():

@@ -1,4 +1,4 @@
-"""GSM8K (Cobbe et al. 2021, https://arxiv.org/abs/2110.14168): grade-school word problems, from the hub or JSON lines."""
+"""GSM8K (Cobbe et al. 2021, https://arxiv.org/abs/2110.14168), from the hub or from JSON lines."""
 
 from __future__ import annotations
 

@@ -1,0 +1,187 @@
+"""From targets to a clean list of runs: read the sources, merge the plan, settle duplicates, judge what is usable."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lossbench.report import sources
+from lossbench.report.errors import NoRunsError
+from lossbench.report.metrics import describe
+from lossbench.report.numbers import timestamp
+from lossbench.report.records import UNKNOWN, RunRecord, State
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All runs of a report, in a fixed order; missing ones included.
+
+    `has_plan` is False where no sweep.json told what to expect: then what was found is all that is known.
+    """
+
+    records: tuple[RunRecord, ...]
+    has_plan: bool
+    problems: tuple[str, ...]
+
+    def count(self, state: State) -> int:
+        """How many runs are in a state."""
+        return sum(record.state is state for record in self.records)
+
+
+def collect(targets: Sequence[str | Path], now: float | None = None) -> Collection:
+    """Read every target with every source that accepts it.
+
+    Args:
+        targets: run folders, study folders, folders of studies (and what other sources accept).
+        now: seconds since 1970, to tell a running run from a crashed one; the clock if None.
+
+    Raises:
+        NoRunsError: nothing was found in any target.
+    """
+    now = time.time() if now is None else now
+    records: list[RunRecord] = []
+    expected: list[RunRecord] = []
+    problems: list[str] = []
+    looked: list[str] = []
+    plans = 0
+    believed: dict[str, str] = {}  # run id -> the source that knows it best
+    places: set[str] = set()
+    for source in sources.available():
+        for target in map(str, targets):
+            if not source.accepts(target):
+                continue
+            found = source.read(target, now)
+            looked.append(f"{found.looked_in} ({found.files_seen} file{'s' * (found.files_seen != 1)})")
+            problems += [problem for problem in found.problems if problem not in problems]
+            expected += found.expected
+            plans += found.plans_seen
+            for record in found.records:
+                place = str(record.path.resolve()) if record.path else record.location
+                if place not in places and believed.setdefault(record.id, record.source) == record.source:
+                    places.add(place)
+                    records.append(record)
+    absent = [str(target) for target in targets if not any(s.accepts(str(target)) for s in sources.available())]
+    if not records and not expected:
+        raise NoRunsError(_nothing_found(looked, absent))
+    problems += [f"{target} does not exist; nothing was read from it." for target in absent]
+    records = _merge_plan(records, expected)
+    records = _settle_duplicates(records)
+    records = _judge(records)
+    return Collection(tuple(sorted(records, key=lambda r: r.sort_key)), plans > 0, tuple(problems))
+
+
+def _nothing_found(looked: list[str], absent: list[str]) -> str:
+    parts = []
+    if looked:
+        parts.append(f"looked in {', '.join(looked)}")
+    if absent:
+        parts.append(f"{', '.join(absent)} {'does' if len(absent) == 1 else 'do'} not exist")
+    return (
+        f"No runs found: {' and '.join(parts) or 'no place was given'}. A run is a folder with run.json; "
+        "name a run, a study (runs/demo) or the folder of all studies (runs), or start some with `python train.py`."
+    )
+
+
+def _merge_plan(records: list[RunRecord], expected: list[RunRecord]) -> list[RunRecord]:
+    """Mark planned runs, lend the plan's identity to runs that lost theirs, and add those that were not found."""
+    plan = {record.id: record for record in expected}
+    merged = []
+    for record in records:
+        planned = plan.get(record.id)
+        if planned is not None:
+            lost = record.loss == UNKNOWN
+            record = replace(
+                record,
+                planned=True,
+                loss=planned.loss if lost else record.loss,
+                model=planned.model if lost else record.model,
+                dataset=planned.dataset if lost else record.dataset,
+                seed=planned.seed if record.seed is None else record.seed,
+                group=planned.group if lost else record.group,
+            )
+        merged.append(record)
+    found = {record.id for record in records}
+    return merged + [record for run_id, record in plan.items() if run_id not in found]
+
+
+def _settle_duplicates(records: list[RunRecord]) -> list[RunRecord]:
+    """Of several runs with one group and seed, the newest finished is kept (else the newest); the others are named."""
+    same: dict[tuple[str, int | None], list[RunRecord]] = defaultdict(list)
+    for record in records:
+        if record.state is not State.MISSING and record.loss != UNKNOWN and record.seed is not None:
+            same[record.group, record.seed].append(record)
+    replaced: dict[int, RunRecord] = {}
+    for twins in same.values():
+        if len(twins) == 1:
+            continue
+        kept = max(twins, key=_newness)
+        for twin in twins:
+            if twin is not kept:
+                why = f"Group and seed are those of {kept.location}, which is used instead (this one: {twin.state})."
+                replaced[id(twin)] = replace(twin, state=State.DUPLICATE, problems=(*twin.problems, why))
+    return [replaced.get(id(record), record) for record in records]
+
+
+def _newness(record: RunRecord) -> tuple[bool, float, float, str]:
+    return (
+        record.state is State.FINISHED,
+        timestamp(record.finished) or 0.0,
+        timestamp(record.created) or 0.0,
+        record.location,
+    )
+
+
+def _judge(records: list[RunRecord]) -> list[RunRecord]:
+    """`invalid` and `incomplete` for finished runs, judged by the metrics that their peers have."""
+    present: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for record in records:
+        if record.state is State.FINISHED:
+            present[record.model, record.dataset].update(record.metrics)
+    in_percent = _named_in_percent(records)
+    judged = []
+    for record in records:
+        if record.state is not State.FINISHED:
+            judged.append(record)
+            continue
+        required = {name for name in present[record.model, record.dataset] if describe(name).is_required}
+        problems = list(record.problems)
+        invalid = absent = False
+        for name in sorted(record.metrics):
+            metric, value = describe(name), record.metrics[name]
+            if not metric.is_valid(value):
+                invalid |= name in required
+                hint = " It looks like per cent; record a fraction." if name in in_percent else ""
+                problems.append(f"{name} is {value:g}, {_bounds(metric.low, metric.high)}; it is left out.{hint}")
+        for name in sorted(required - set(record.metrics)):
+            absent = True
+            problems.append(f"{name} is not recorded, though other runs of this model and dataset have it.")
+        state = State.INVALID if invalid else State.INCOMPLETE if absent else State.FINISHED
+        judged.append(replace(record, state=state, problems=tuple(problems)))
+    return judged
+
+
+def _bounds(low: float, high: float) -> str:
+    if low == float("-inf") and high == float("inf"):
+        return "not a finite number"
+    if high == float("inf"):
+        return f"not a finite number of at least {low:g}"
+    return f"not a number from {low:g} to {high:g}"
+
+
+def _named_in_percent(records: list[RunRecord]) -> set[str]:
+    """Fractions of which every value lies in (1, 100]: logged as per cent by mistake."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        for name, value in record.metrics.items():
+            if describe(name).high == 1.0:
+                values[name].append(value)
+    return {name for name, found in values.items() if all(1.0 < value <= 100.0 for value in found)}
+
+
+def state_counts(records: Sequence[RunRecord]) -> dict[State, int]:
+    """How many runs are in each state, in the order in which states are listed; states without runs are left out."""
+    counts = Counter(record.state for record in records)
+    return {state: counts[state] for state in State if counts[state]}

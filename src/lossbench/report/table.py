@@ -1,0 +1,268 @@
+"""The table model: rows losses, columns metrics, one table for each model and dataset. Writers only lay it out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lossbench.errors import ConfigError, nearest
+from lossbench.report import statistics
+from lossbench.report.formatting import number
+from lossbench.report.metrics import Metric
+from lossbench.report.records import RunRecord
+from lossbench.report.statistics import Difference
+from lossbench.report.variants import Variant, different_settings
+
+DEFAULT_BASELINE = "cross_entropy"
+LEVEL = 0.05
+Mark = Literal["best", "second"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A cell against the baseline's cell of the same column.
+
+    `difference` is in logged units; for a metric that is averaged on the log scale it is a ratio (1 means equal).
+    `p_holm` is corrected over the column. `verdict` says what survives at the 5 % level.
+    """
+
+    baseline: str
+    difference: Difference
+    p_holm: float | None = None
+    verdict: Literal["better", "worse"] | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All that is known of one loss and one metric, in logged units.
+
+    Attributes:
+        values: (seed, value) of the valid values of finished runs.
+        absent: why the other runs have no value here, e.g. {"failed": 2, "missing": 1}; {} if all have one.
+        mean, sd, low, high: over `values`; sd and the 95 % t interval need two seeds. On the log scale where the
+            metric says so (mean and interval are exp of it; sd is that of the values themselves).
+    """
+
+    metric: Metric
+    values: tuple[tuple[int, float], ...]
+    absent: dict[str, int]
+    mean: float | None = None
+    sd: float | None = None
+    low: float | None = None
+    high: float | None = None
+    mark: Mark | None = None
+    comparison: Comparison | None = None
+
+    @property
+    def n(self) -> int:
+        """Seeds that have a value."""
+        return len(self.values)
+
+    @property
+    def expected(self) -> int:
+        """Seeds that should have one."""
+        return self.n + sum(self.absent.values())
+
+    @property
+    def absence(self) -> str:
+        """`2 failed, 1 missing`; empty where nothing is absent."""
+        return spelled(self.absent)
+
+    @property
+    def coverage(self) -> str:
+        """`2/3` where seeds are absent; empty where none is."""
+        return f"{self.n}/{self.expected}" if self.absent else ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant of a loss; `cells` in the order of the table's metrics."""
+
+    variant: Variant
+    cells: tuple[Cell, ...]
+    is_baseline: bool = False
+
+    @property
+    def absent(self) -> dict[str, int]:
+        """Runs without any usable number, by state: what is absent from every cell of the row."""
+        states = Counter(str(run.state) for run in self.variant.runs if not is_usable(run))
+        return dict(sorted(states.items()))
+
+    @property
+    def coverage(self) -> str:
+        """`3/3`, or `1/3: 2 failed`: the runs whose numbers are used, and what became of the others."""
+        total = len(self.variant.runs)
+        absent = self.absent
+        text = f"{total - sum(absent.values())}/{total}"
+        return f"{text}: {spelled(absent)}" if absent else text
+
+    def note(self, cell: Cell) -> str:
+        """What a cell lacks, in words only where the row does not say it already: `2/3`, `1/3: 1 invalid`."""
+        return f"{cell.coverage}: {cell.absence}" if cell.absent and cell.absent != self.absent else cell.coverage
+
+    @property
+    def label(self) -> str:
+        """The loss's name, with its number where there are several variants."""
+        return self.variant.label
+
+
+@dataclass(frozen=True)
+class Table:
+    """All losses on one model and dataset. The baseline's row comes first, the others by name."""
+
+    model: str
+    dataset: str
+    metrics: tuple[Metric, ...]
+    rows: tuple[Row, ...]
+    baseline: str | None
+
+    @property
+    def title(self) -> str:
+        """`model on dataset`."""
+        return f"{self.model} on {self.dataset}"
+
+    @property
+    def seeds(self) -> list[int]:
+        """All seeds of its runs, sorted."""
+        return sorted({run.seed for row in self.rows for run in row.variant.runs if run.seed is not None})
+
+
+def spelled(absent: Mapping[str, int]) -> str:
+    """`2 failed, 1 missing`."""
+    return ", ".join(f"{count} {reason}" for reason, count in absent.items())
+
+
+def is_usable(run: RunRecord) -> bool:
+    """True if a run came to its end and left numbers."""
+    return run.state.is_ended and bool(run.metrics)
+
+
+def build_tables(variants: Sequence[Variant], metrics: Sequence[Metric], baseline: str | None = None) -> list[Table]:
+    """One table for each (model, dataset).
+
+    Args:
+        variants: rows, in any order.
+        metrics: columns; a column without any value in a table is left out of that table.
+        baseline: name of the loss that others are compared with; None for cross_entropy where it is there.
+
+    Raises:
+        ConfigError: the named baseline is no loss of these runs.
+    """
+    names = sorted({variant.loss for variant in variants} | {variant.label for variant in variants})
+    if baseline is not None and baseline not in names:
+        raise ConfigError(f"The baseline {baseline!r} is no loss of these runs.{nearest(baseline, names)}")
+    baseline = baseline or (DEFAULT_BASELINE if DEFAULT_BASELINE in names else None)
+    grouped: dict[tuple[str, str], list[Variant]] = defaultdict(list)
+    for variant in variants:
+        grouped[variant.model, variant.dataset].append(variant)
+    return [_build_table(grouped[key], metrics, baseline) for key in sorted(grouped)]
+
+
+def _build_table(variants: list[Variant], metrics: Sequence[Metric], baseline: str | None) -> Table:
+    def is_baseline(variant: Variant) -> bool:
+        return baseline is not None and baseline in (variant.loss, variant.label)
+
+    ordered = sorted(
+        variants, key=lambda variant: (not is_baseline(variant), variant.loss, len(variant.label), variant.label)
+    )
+    rows = [Row(v, tuple(make_cell(v, metric) for metric in metrics), is_baseline(v)) for v in ordered]
+    used = [i for i in range(len(metrics)) if any(row.cells[i].n or row.cells[i].absent.get("invalid") for row in rows)]
+    columns = []
+    for index in used:
+        cells = [row.cells[index] for row in rows]
+        columns.append(_compare(_mark(cells), rows))
+    rows = [replace(row, cells=tuple(column[i] for column in columns)) for i, row in enumerate(rows)]
+    known = baseline if any(row.is_baseline for row in rows) else None
+    return Table(ordered[0].model, ordered[0].dataset, tuple(metrics[i] for i in used), tuple(rows), known)
+
+
+def make_cell(variant: Variant, metric: Metric) -> Cell:
+    """Values, absences, mean, sd and interval of one variant's metric."""
+    values: list[tuple[int, float]] = []
+    absent: Counter[str] = Counter()
+    for run in variant.runs:
+        value = run.metrics.get(metric.name)
+        if not is_usable(run):
+            absent[str(run.state)] += 1
+        elif run.seed is None:
+            absent["without a seed"] += 1
+        elif value is None:
+            absent["not recorded"] += 1
+        elif not metric.is_valid(value):
+            absent["invalid"] += 1
+        else:
+            values.append((run.seed, value))
+    cell = Cell(metric, tuple(values), dict(sorted(absent.items())))
+    if not values:
+        return cell
+    plain = [value for _, value in values]
+    scaled = [math.log(value) for value in plain] if metric.is_log_mean else plain
+    back = math.exp if metric.is_log_mean else float
+    center = back(statistics.mean(scaled))
+    if len(plain) == 1:
+        return replace(cell, mean=center)
+    low, high = (back(bound) for bound in statistics.t_interval(scaled))
+    return replace(cell, mean=center, sd=statistics.standard_deviation(plain), low=low, high=high)
+
+
+def _mark(cells: list[Cell]) -> list[Cell]:
+    """Best and second best by the printed mean, among cells with at least two seeds; equal prints share a mark."""
+    metric = cells[0].metric
+    eligible = [cell for cell in cells if cell.n >= 2 and cell.mean is not None]
+    if not metric.is_ranked or metric.direction is None or len(eligible) < 2:
+        return cells
+    printed = {id(cell): float(number(cell.mean, metric)) for cell in eligible}
+    levels = sorted(set(printed.values()), reverse=metric.direction == "higher")
+    if len(levels) == 1:
+        return cells  # all print the same: there is no best
+    marks: dict[float, Mark] = {levels[0]: "best", levels[1]: "second"}
+    if sum(value == levels[0] for value in printed.values()) > 1:
+        del marks[levels[1]]  # two share the first place; the next is third
+    return [replace(cell, mark=marks.get(printed[id(cell)])) if id(cell) in printed else cell for cell in cells]
+
+
+def _compare(cells: list[Cell], rows: list[Row]) -> list[Cell]:
+    """Differences to the baseline of one column, corrected together."""
+    metric = cells[0].metric
+    references = [i for i, row in enumerate(rows) if row.is_baseline]
+    compared: dict[int, Comparison] = {}
+    for index, row in enumerate(rows):
+        if row.is_baseline or not references:
+            continue
+        reference = min(references, key=lambda i: (_distance(rows[i].variant, row.variant), i))
+        found = statistics.difference(_scaled(cells[index]), _scaled(cells[reference]))
+        if found is not None:
+            compared[index] = Comparison(rows[reference].label, found)
+    tested = [index for index, comparison in compared.items() if comparison.difference.p is not None]
+    adjusted = statistics.holm([compared[index].difference.p or 0.0 for index in tested])
+    for index, p in zip(tested, adjusted, strict=True):
+        estimate = compared[index].difference.estimate
+        verdict: Literal["better", "worse"] | None = None
+        if p < LEVEL and metric.is_ranked and metric.direction is not None:
+            verdict = "better" if (estimate > 0) == (metric.direction == "higher") else "worse"
+        compared[index] = replace(compared[index], p_holm=p, verdict=verdict)
+    result = []
+    for index, cell in enumerate(cells):
+        comparison = compared.get(index)
+        if comparison is not None and metric.is_log_mean:
+            comparison = replace(comparison, difference=_as_ratio(comparison.difference))
+        result.append(replace(cell, comparison=comparison))
+    return result
+
+
+def _scaled(cell: Cell) -> dict[int, float]:
+    return {seed: math.log(value) if cell.metric.is_log_mean else value for seed, value in cell.values}
+
+
+def _as_ratio(found: Difference) -> Difference:
+    low, high = (None if bound is None else math.exp(bound) for bound in (found.low, found.high))
+    return replace(found, estimate=math.exp(found.estimate), low=low, high=high)
+
+
+def _distance(a: Variant, b: Variant) -> int:
+    """Settings, other than those of the loss, in which two variants differ: the fairest baseline has the fewest."""
+    keys = different_settings(a.settings, b.settings)
+    return sum(not key.startswith("loss") for key, _, _ in keys)

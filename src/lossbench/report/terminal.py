@@ -1,0 +1,91 @@
+"""The table that the command line prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lossbench.report.collect import state_counts
+from lossbench.report.findings import findings
+from lossbench.report.formatting import arrow, counted, number
+from lossbench.report.table import Cell, Row, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    from lossbench.report.build import Report
+
+
+def render(report: Report, width: int = 100) -> str:
+    """The report as plain text of at most `width` columns (wider only where a single word is)."""
+    import io
+
+    from rich.console import Console
+
+    buffer = io.StringIO()
+    print_report(report, Console(file=buffer, width=width, color_system=None, legacy_windows=False))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def print_report(report: Report, console: Console | None = None) -> None:
+    """Print tables, what is absent, and one sentence a metric; to the terminal if no console is given."""
+    from rich.console import Console
+
+    console = console or Console(highlight=False)
+    for table in report.tables:
+        for part in _parts(table):
+            console.print(part, highlight=False)
+    states = ", ".join(f"{count} {state}" for state, count in state_counts(report.records).items())
+    console.print(f"{counted(report.expected, 'run')} expected: {states}.", markup=False, highlight=False)
+    count = len(report.problems)
+    if count:
+        said = f"{counted(count, 'remark')} on single runs; they are listed in the report."
+        console.print(said, markup=False, highlight=False)
+    pages = [file for file in report.files if file.suffix == ".html"] or report.files[:1]
+    for page in pages:
+        others = ", ".join(file.name for file in report.files if file not in pages)
+        console.print(f"Report: {page}{f' (beside it: {others})' if others else ''}", markup=False, soft_wrap=True)
+
+
+def _parts(table: Table) -> list[RenderableType]:
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(title=Text(table.title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    longest = max((len(row.label) for row in table.rows), default=0)
+    grid.add_column("loss", overflow="fold", min_width=min(longest, 24))
+    grid.add_column("seeds", no_wrap=True)
+    for metric in table.metrics:
+        unit = f"({metric.unit}) " if metric.unit else ""
+        grid.add_column(Text(f"{metric.label}\n{unit}{arrow(metric)}"), justify="right", overflow="fold")
+    for row in table.rows:
+        label = Text(row.label)
+        if row.is_baseline:
+            label.append("\n(baseline)", style="dim")
+        seeds = Text(row.coverage.replace(": ", "\n").replace(", ", "\n"), style="red" if row.absent else "")
+        grid.add_row(label, seeds, *(_cell(row, cell) for cell in row.cells))
+    sentences: list[RenderableType] = [
+        Text(f"{f.metric.label}: {f.headline}{f' ({f.value})' if f.value else ''}. {f.detail}") for f in findings(table)
+    ]
+    return [grid, *sentences, Text("")]
+
+
+def _cell(row: Row, cell: Cell) -> Text:
+    from rich.text import Text
+
+    if cell.mean is None:
+        said = "" if cell.absent == row.absent else f" {cell.absence}"  # the column of seeds may say it already
+        return Text(f"—{said}", style="red")
+    style = {"best": "bold", "second": "underline", None: ""}[cell.mark]
+    text = Text()
+    text.append(number(cell.mean, cell.metric), style=style)
+    # Marks must survive in plain text, where neither bold nor underline does.
+    text.append({"best": "*", "second": "'", None: ""}[cell.mark])
+    if cell.sd is not None:
+        text.append(f" ± {number(cell.sd, cell.metric)}")
+    if cell.comparison and cell.comparison.verdict:
+        text.append(" ▲" if cell.comparison.verdict == "better" else " ▼")
+    if cell.absent:
+        text.append(f"\n({row.note(cell)})", style="red")
+    return text

@@ -1,0 +1,89 @@
+"""Rows of a table: runs that differ in nothing but the seed. One loss with several settings gives several rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lossbench.report.numbers import timestamp
+from lossbench.report.records import UNKNOWN, RunRecord, State
+
+# Keys that say where and how a run was kept, never what it computed.
+NOT_SETTINGS = frozenset({"seed", "study", "name", "paths", "tracking", "hydra", "wandb"})
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One loss with one set of settings, on one model and dataset.
+
+    Attributes:
+        label: the loss's name; `name#2`, `name#3` ... for further settings of the same loss, oldest first.
+        runs: all its runs but duplicates, by seed; missing ones included.
+        differs: (key, value of `name`, value here) of the settings that tell it from the first variant.
+    """
+
+    label: str
+    loss: str
+    model: str
+    dataset: str
+    runs: tuple[RunRecord, ...]
+    differs: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The flat configuration that its runs share, without what is no setting."""
+        return settings_of(next((run for run in self.runs if run.config), self.runs[0]))
+
+
+def settings_of(run: RunRecord) -> dict[str, Any]:
+    """The configuration of a run without seed, paths and tracking."""
+    return {key: value for key, value in run.config.items() if key.split(".")[0] not in NOT_SETTINGS}
+
+
+def split_variants(records: Sequence[RunRecord]) -> list[Variant]:
+    """Variants in order of model, dataset, loss, age. Runs whose loss is not known belong to none."""
+    cells: dict[tuple[str, str, str], dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    homeless = []
+    for record in records:
+        if record.loss == UNKNOWN or record.state is State.DUPLICATE:
+            continue
+        if not record.group:
+            homeless.append(record)  # known from a plan alone: it goes to the first variant of its loss
+        else:
+            cells[record.model, record.dataset, record.loss][record.group].append(record)
+    for record in homeless:
+        groups = cells[record.model, record.dataset, record.loss]
+        first = min(groups, key=lambda group: _age(group, groups[group]), default="")
+        groups[first].append(record)
+
+    variants: list[Variant] = []
+    for (model, dataset, loss), groups in sorted(cells.items()):
+        ordered = sorted(groups, key=lambda group: _age(group, groups[group]))
+        first_settings: Mapping[str, Any] = {}
+        for number, group in enumerate(ordered, start=1):
+            runs = tuple(sorted(groups[group], key=lambda run: run.sort_key))
+            variant = Variant(loss if number == 1 else f"{loss}#{number}", loss, model, dataset, runs)
+            if number == 1:
+                first_settings = variant.settings
+            else:
+                differs = different_settings(first_settings, variant.settings)
+                variant = Variant(variant.label, loss, model, dataset, runs, differs)
+            variants.append(variant)
+    return variants
+
+
+def different_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    """(key, value in a, value in b) where two flat configurations differ; `absent` for a key that one lacks."""
+    rows = []
+    for key in sorted(set(a) | set(b)):
+        left, right = (str(side[key]) if key in side else "absent" for side in (a, b))
+        if left != right:
+            rows.append((key, left, right))
+    return tuple(rows)
+
+
+def _age(group: str, runs: Sequence[RunRecord]) -> tuple[float, str]:
+    times = [time for run in runs if (time := timestamp(run.created)) is not None]
+    return (min(times, default=float("inf")), group)

@@ -1,0 +1,119 @@
+"""`report.md`: the tables as they go into a README or an issue."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from lossbench.report import notes
+from lossbench.report.collect import state_counts
+from lossbench.report.findings import estimate_text, findings, interval_text
+from lossbench.report.formatting import arrow, clipped, heading, moment, number, p_value
+from lossbench.report.records import State
+from lossbench.report.table import Cell, Row, Table
+
+if TYPE_CHECKING:
+    from lossbench.report.build import Report
+
+NOT_FOUND = defaultdict(str, {State.MISSING: "Planned, but no run folder was found."})
+_SPECIAL = re.compile(r"([\\`*_\[\]#|~$])")
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is, on one line: no markup, no HTML, no table cell boundary."""
+    flat = " ".join(text.split())
+    flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", flat)
+
+
+def write(report: Report) -> dict[str, str]:
+    """One file."""
+    lines = [f"# {escape(', '.join(report.studies) or 'lossbench')}", ""]
+    states = ", ".join(f"{count} {state}" for state, count in state_counts(report.records).items())
+    lines += [f"{report.expected} runs expected: {states}. Newest run: {moment(report.newest) or 'unknown time'}.", ""]
+    for table in report.tables:
+        lines += [f"## {escape(table.title)}", ""]
+        for finding in findings(table):
+            value = f" ({finding.value})" if finding.value else ""
+            lines.append(f"- {finding.metric.label}: **{escape(finding.headline)}**{value}. {escape(finding.detail)}")
+        lines += ["", *_results(table), "", *_differences(table)]
+    lines += _runs_without_result(report)
+    lines += ["## How to read this", "", *(f"- {escape(note)}" for note in notes.method(report)), ""]
+    return {"report.md": "\n".join(lines).replace("\n\n\n", "\n\n")}
+
+
+def _grid(header: Sequence[str], rows: Iterable[Sequence[str]], right_from: int) -> list[str]:
+    rule = ["---" if index < right_from else "---:" for index in range(len(header))]
+    return [f"| {' | '.join(row)} |" for row in (header, rule, *rows)]
+
+
+def _results(table: Table) -> list[str]:
+    header = ["loss", "seeds", *(f"{heading(metric)} {arrow(metric)}".strip() for metric in table.metrics)]
+    rows = ([_label(row), row.coverage, *(_cell(row, cell) for cell in row.cells)] for row in table.rows)
+    return _grid(header, rows, 2)
+
+
+def _label(row: Row) -> str:
+    changes = ", ".join(f"{key} = {clipped(here, 40)}" for key, _, here in row.variant.differs[:4])
+    suffix = f" ({escape(changes)})" if changes else ""
+    return escape(row.label) + suffix + (" (baseline)" if row.is_baseline else "")
+
+
+def _cell(row: Row, cell: Cell) -> str:
+    if cell.mean is None:
+        return f"— ({cell.absence})"
+    text = number(cell.mean, cell.metric)
+    text = {"best": f"**{text}**", "second": f"<u>{text}</u>", None: text}[cell.mark]
+    if cell.sd is not None:
+        text += f" ± {number(cell.sd, cell.metric)}"
+    if cell.comparison and cell.comparison.verdict:
+        text += " ▲" if cell.comparison.verdict == "better" else " ▼"
+    note = row.note(cell)
+    return f"{text} ({note})" if note else text
+
+
+def _differences(table: Table) -> list[str]:
+    lines: list[str] = []
+    for column, metric in enumerate(table.metrics):
+        compared = [(row, row.cells[column]) for row in table.rows if row.cells[column].comparison]
+        if not metric.is_ranked or not compared:
+            continue
+        kind = "Ratio" if metric.is_log_mean else "Difference"
+        header = ["loss", f"{kind} in {heading(metric)}", "95 % interval", "p (Holm)", "test"]
+        rows = [_difference(row, cell) for row, cell in compared]
+        lines += [f"### {kind} to {escape(table.baseline or '')}: {metric.label}", "", *_grid(header, rows, 1), ""]
+    return lines
+
+
+def _difference(row: Row, cell: Cell) -> list[str]:
+    comparison = cell.comparison
+    assert comparison is not None
+    found = comparison.difference
+    p = p_value(comparison.p_holm).replace("<", "&lt;") or "n/a"
+    size = f"n = {found.n[0]} and {found.n[1]}" if isinstance(found.n, tuple) else f"{found.n} pairs"
+    test = f"{found.note or found.method}, {size}"
+    return [escape(row.label), estimate_text(found, cell.metric), interval_text(found, cell.metric) or "n/a", p, test]
+
+
+def _runs_without_result(report: Report) -> list[str]:
+    rows = [
+        [
+            escape(record.loss),
+            "" if record.seed is None else str(record.seed),
+            str(record.state),
+            escape(clipped(record.error or " ".join(record.problems) or NOT_FOUND[record.state], 300)),
+            escape(record.location or record.name or record.id),
+        ]
+        for record in report.records
+        if record.state is not State.FINISHED
+    ]
+    if not rows:
+        return []
+    return [
+        "## Runs that are not in the means, or not whole",
+        "",
+        *_grid(["loss", "seed", "state", "why", "where"], rows, 5),
+        "",
+    ]
