@@ -84,12 +84,12 @@ def said_twice(rng: random.Random) -> str:
     def word() -> str:
         return rng.choice([rng.choice(PEOPLE)[0], rng.choice(THINGS), rng.choice(PLACES), str(rng.randint(2, 99))])
 
-    line = ", ".join(word() for _ in range(rng.randint(3, 8)))
+    line = ", ".join(word() for _ in range(rng.randint(3, 12)))
     return f"{line}. Again: {line}."
 
 
 def document(rng: random.Random) -> str:
-    kinds, weights = (drill, easy_problem, prose, said_twice), (0.30, 0.48, 0.10, 0.12)
+    kinds, weights = (drill, easy_problem, prose, said_twice), (0.24, 0.46, 0.06, 0.24)
     return rng.choices(kinds, weights)[0](rng)
 
 
@@ -177,7 +177,7 @@ def pretrain(model: LlamaForCausalLM, batches: Iterator[torch.Tensor], steps: in
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=3200)
+    parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)

@@ -52,6 +52,10 @@ def main() -> None:
     """Run the command line in sys.argv."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: `explain` says them better
     _register_sweeps()
+    if any(argument.startswith("loss._target_=") for argument in sys.argv) and not any(
+        argument.startswith("loss=") for argument in sys.argv
+    ):
+        sys.argv.append("loss=custom")
     try:
         _application()
     except LossbenchError as error:

@@ -97,6 +97,51 @@ def list_losses(as_json: Json = False) -> None:
         print(f"{info.name:<{width}}  {info.kind:<10}  {info.scope:<11}  {info.summary}")
 
 
+@losses_app.command("show")
+def show_loss(name: Annotated[str, typer.Argument(help="A registered loss, or module:attribute.")]) -> None:
+    """Formula, parameters, hazards, source and gradient twins of a loss.
+
+    lossbench losses show emo
+    """
+    from lossbench import losses
+    from lossbench.losses.describe import as_text
+
+    print(as_text(losses.info(name)))
+
+
+@losses_app.command("check")
+def check_losses(
+    names: Annotated[list[str], typer.Argument(help="Registered losses, module:attribute, or `all`.")],
+) -> None:
+    """Try losses against the rules that every loss obeys; exit code 1 if one of them fails.
+
+    lossbench losses check focal
+    lossbench losses check my_package.my_module:MyLoss
+    lossbench losses check all
+    """
+    from lossbench import losses
+
+    sys.path.insert(0, "")  # a class of a module in the present folder
+    reports = [losses.check(name) for name in (losses.available() if names == ["all"] else names)]
+    print("\n\n".join(str(report) for report in reports))
+    if not all(report.ok for report in reports):
+        raise typer.Exit(1)
+
+
+@losses_app.command("plot")
+def plot_losses(
+    names: Annotated[list[str], typer.Argument(help="Registered losses, or module:attribute.")],
+    out: Annotated[Path, typer.Option(help="A .png or .svg file.")] = Path("losses.svg"),
+) -> None:
+    """Draw value and gate against the probability of the target.
+
+    lossbench losses plot cross_entropy focal dft --out losses.png
+    """
+    from lossbench.plot import plot
+
+    print(plot(names, out))
+
+
 def _version(asked: bool) -> None:
     if asked:
         print(__version__)
@@ -119,3 +164,10 @@ def main() -> None:
     except LossbenchError as error:
         print(f"lossbench: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ValueError as error:
+        # `losses` stands on torch alone and has errors of its own; asking whether this is one must not import torch.
+        own = sys.modules.get("lossbench.losses.errors")
+        if own is None or not isinstance(error, own.LossError):
+            raise
+        print(f"lossbench: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -74,8 +74,21 @@ class TermConfig(OpenSection):
 
 
 class LossConfig(Section):
+    """A weighted sum of terms. `_target_: my.module.MyLoss`, with that class's parameters beside it, is a loss of one
+    term whose class is imported from there."""
+
     name: Name
     terms: dict[str, TermConfig]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _target_is_a_term(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or "_target_" not in given:
+            return given
+        module, _, attribute = str(given["_target_"]).replace(":", ".").rpartition(".")
+        parameters = {key: value for key, value in given.items() if key not in {"_target_", "name", "terms"}}
+        term = {"weight": 1.0, "scope": "answer", **parameters, "loss": f"{module}:{attribute}"}
+        return {"name": attribute, "terms": {attribute: term}}
 
     @model_validator(mode="after")
     def _has_a_term(self) -> LossConfig:

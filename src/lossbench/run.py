@@ -75,8 +75,10 @@ def _train_and_evaluate(config: RunConfig, record: Record, progress: ProgressDis
         for examples in (train, validation, tested)
     )
     objective = create_objective(config.loss)
-    context = Context(objective, model)
+    for sentence in objective.warnings():
+        print(f"warning: {sentence}", file=sys.stderr)
     tuned = add_peft(model, config.peft)
+    context = Context(objective, tuned, tokenizer, train_tokens)
 
     fitted = fit(
         tuned, objective, context, train_tokens, validation_tokens, config, record.folder, record.log, progress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,6 +154,19 @@ def test_a_loss_that_leaks_between_packed_sequences_is_found() -> None:
             return nll * (batch.index % width + 1)
 
     assert "sequences do not leak" in [f.name for f in losses.check(Leaky()).failures]
+
+
+def test_a_loss_can_be_named_by_module_and_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_losses.py").write_text(
+        "import torch\n\n\nclass Masked(torch.nn.Module):\n"
+        "    def forward(self, logits, labels, *, reduction='mean', normalizer=None, **context):\n"
+        "        return (logits.sum(-1) * (labels != -100)).mean()\n\n\nnumber = 3\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    report = losses.check("their_losses:Masked")
+    assert report.loss == "Masked" and not report.ok
+    with pytest.raises(losses.BadInput, match=r"'their_losses:number' is int, not a torch.nn.Module"):
+        losses.check("their_losses:number")
 
 
 def test_the_report_is_a_table_that_says_what_failed() -> None:

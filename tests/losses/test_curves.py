@@ -48,6 +48,11 @@ def test_a_loss_without_its_context_has_no_curve() -> None:
         losses.curve(losses.create("emo"), P)
 
 
+def test_probabilities_outside_the_open_interval_are_refused() -> None:
+    with pytest.raises(losses.BadInput, match="strictly between 0 and 1"):
+        losses.curve(losses.create("focal"), torch.tensor([0.5, 1.0]))
+
+
 def test_drawing_a_curve_leaves_the_state_alone() -> None:
     loss = losses.create("error_norm_truncation", start_iteration=3)
     losses.curve(loss, P)

@@ -43,7 +43,7 @@ def test_each_term_has_its_own_scope_and_normalizer() -> None:
 
 def test_labels_of_a_missing_scope_are_a_sentence() -> None:
     mixture = losses.mixture({"cross_entropy": {"scope": "sequence"}})
-    with pytest.raises(BadInput, match="scope 'sequence' but labels has only .'answer'"):
+    with pytest.raises(BadInput, match=r"scope 'sequence' but labels has only .'answer'"):
         mixture(LOGITS, {"answer": ANSWER})
 
 

@@ -57,7 +57,7 @@ DEFAULTS = {
     "logit_adjustment": {"tau": 1.0},
     "power_law_decay": {"alpha": 1.0, "epsilon": 1e-7},
     "asft": {"kl_weight": 0.1},
-    "psft": {"clip_low": 0.2, "clip_high": 0.28},
+    "psft": {"clip_low": 0.2, "clip_high": 0.28, "snapshot_every": 8},
 }
 
 
@@ -82,12 +82,12 @@ def test_every_loss_has_defaults_for_all_parameters_and_keeps_them_as_attributes
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownLoss, match="there is no loss 'focall'. Did you mean 'focal'"):
+    with pytest.raises(UnknownLoss, match=r"there is no loss 'focall'. Did you mean 'focal'"):
         losses.create("focall")
 
 
 def test_an_unknown_parameter_is_answered_with_the_nearest() -> None:
-    with pytest.raises(BadParameter, match="loss 'focal' has no parameter 'gama'. Did you mean 'gamma'"):
+    with pytest.raises(BadParameter, match=r"loss 'focal' has no parameter 'gama'. Did you mean 'gamma'"):
         losses.create("focal", gama=2.0)
 
 
@@ -125,7 +125,7 @@ def test_errors_are_value_errors_for_callers_that_know_nothing_of_lossbench() ->
 
 def test_a_taken_name_cannot_be_registered_again() -> None:
     with pytest.raises(
-        LossError, match="the loss name 'focal' is taken by lossbench.losses.families.distribution.Focal"
+        LossError, match=r"the loss name 'focal' is taken by lossbench.losses.families.distribution.Focal"
     ):
 
         @losses.register("focal")
@@ -134,7 +134,7 @@ def test_a_taken_name_cannot_be_registered_again() -> None:
 
 
 def test_only_losses_can_be_registered() -> None:
-    with pytest.raises(LossError, match="no subclass of lossbench.losses.Loss"):
+    with pytest.raises(LossError, match=r"no subclass of lossbench.losses.Loss"):
         losses.register("module")(torch.nn.Linear)  # type: ignore[type-var]
     with pytest.raises(LossError, match="lower-case identifier"):
         losses.register("My Loss")(losses.TargetLoss)
@@ -148,7 +148,7 @@ def test_a_class_can_be_named_by_module_and_attribute(tmp_path: Path, monkeypatc
     assert loss(logits, labels).item() == pytest.approx(3 * torch.log(torch.tensor(2.0)).item())
     with pytest.raises(UnknownLoss, match="'my_losses:Missing' cannot be imported"):
         losses.create("my_losses:Missing")
-    with pytest.raises(UnknownLoss, match="not a subclass of lossbench.losses.Loss"):
+    with pytest.raises(UnknownLoss, match=r"not a subclass of lossbench.losses.Loss"):
         losses.create("my_losses:number")
 
 

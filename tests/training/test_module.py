@@ -10,7 +10,7 @@ from lossbench.data.tokens import TokenizedExample
 from lossbench.training.context import Context
 from lossbench.training.module import FineTuning, answer_cross_entropy
 from lossbench.training.objective import create_objective
-from tests.models_at_hand import tiny_llama
+from tests.models_at_hand import byte_tokenizer, tiny_llama
 
 EXAMPLES = [
     TokenizedExample(f"ex-{n}", [(7 * n + 3 * t) % 250 for t in range(6 + n)], target_start=2 + n % 3) for n in range(8)
@@ -21,7 +21,8 @@ def module(*overrides: str, model: torch.nn.Module | None = None) -> FineTuning:
     config = app.compose(*overrides)
     model = model or tiny_llama()
     objective = create_objective(config.loss)
-    made = FineTuning(model, objective, Context(objective, model), config, steps=1, log=lambda step, values: None)
+    context = Context(objective, model, byte_tokenizer(), EXAMPLES)
+    made = FineTuning(model, objective, context, config, steps=1, log=lambda step, values: None)
     made.configure_optimizers()
     return made
 
@@ -51,24 +52,6 @@ def test_accumulation_gives_the_gradient_of_one_large_batch(loss: str, accumulat
 def test_dropout_is_on_although_from_pretrained_turns_it_off():
     tuning = module(model=tiny_llama(dropout=0.5).eval())
     assert tuning.model.training
-
-
-def test_adaptive_emo_sees_the_head_as_it_is_now():
-    tuning = module("loss=emo", "loss.terms.emo.cost_embedding=adaptive")
-    before = tuning._context.now()["embedding"].clone()
-    with torch.no_grad():
-        tuning.model.lm_head.weight.add_(1.0)
-    torch.testing.assert_close(tuning._context.now()["embedding"], before + 1.0)
-
-
-def test_fixed_emo_keeps_the_head_as_it_was():
-    tuning = module("loss=emo")
-    (emo,) = tuning.objective.losses.values()
-    before = emo.bound_embedding.clone()
-    with torch.no_grad():
-        tuning.model.lm_head.weight.add_(1.0)
-    assert torch.equal(emo.bound_embedding, before)
-    assert tuning._context.now() == {}
 
 
 def test_cross_entropy_of_the_answer_is_that_of_torch():

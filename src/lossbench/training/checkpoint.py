@@ -1,4 +1,4 @@
-"""The trained weights on disk: only those that training changes, in safetensors, whole or absent."""
+"""The state of training on disk: only what training changes, in safetensors, whole or absent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 @dataclass
 class BestCheckpoint:
-    """Keeps the trainable weights of the step with the best (lowest) value of `criterion`."""
+    """Keeps the state of the step with the best (lowest) value of `criterion`."""
 
     folder: Path
     criterion: str = "val/nll"
@@ -29,7 +29,7 @@ class BestCheckpoint:
             return False
         self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.file.with_suffix(".tmp")
-        save_file({name: weight.detach().contiguous() for name, weight in trainable(model)}, temporary)
+        save_file({name: weight.detach().contiguous() for name, weight in _state(model)}, temporary)
         temporary.replace(self.file)
         self.step, self.value = step, value
         return True
@@ -38,8 +38,15 @@ class BestCheckpoint:
         """Put the best weights back into `model`."""
         saved = load_file(self.file)
         with torch.no_grad():
-            for name, weight in trainable(model):
+            for name, weight in _state(model):
                 weight.copy_(saved[name])
+
+
+def _state(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """What training changes: trainable parameters, and the buffers of losses that keep a state."""
+    objective = getattr(model, "objective", None)
+    buffers = objective.state_dict(prefix="objective.", keep_vars=True) if objective is not None else {}
+    return [*trainable(model), *((name, buffer) for name, buffer in buffers.items())]
 
 
 def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

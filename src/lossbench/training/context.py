@@ -1,40 +1,152 @@
-"""What losses need beyond logits and labels, found from the model."""
+"""What losses need beyond logits and labels, found from the model, its tokenizer and the training split."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
 
+from lossbench.data.batches import IGNORED, Batch
+from lossbench.data.tokens import TokenizedExample
 from lossbench.errors import ConfigError
 from lossbench.losses import Mixture
 from lossbench.models.load import head_weight, load_head
+from lossbench.models.vocabulary import number_values
 
-PROVIDED = ("embedding",)
+PROVIDED = {
+    "embedding", "token_values", "class_counts", "token_frequencies", "tokens", "ref_logits", "old_log_probs",
+    "head_logits", "sequence_ids",
+}  # fmt: skip
 
 
-class Context:
-    """Binds once what stays fixed during training; `now()` gives what changes from step to step."""
+class Context(nn.Module):
+    """Binds once what stays fixed during training; `of` gives what belongs to a batch.
 
-    def __init__(self, objective: Mixture, model: Any) -> None:
-        self._adaptive_head: Any = None
+    `embedding`: the LM head as it is before training, as it is now, or another model's. `token_values`: numbers that
+    tokens stand for. `class_counts`, `token_frequencies`: how often each token is a label of the term's scope in the
+    training split. `ref_logits`: of the model before training. `old_log_probs`: of a snapshot that is renewed every
+    `snapshot_every` steps. `head_logits`: of a second LM head, which is trained with the model.
+    """
+
+    def __init__(self, objective: Mixture, model: Any, tokenizer: Any, train: Sequence[TokenizedExample]) -> None:
+        super().__init__()
+        self._adaptive_head: list[Any] = []  # in a list: it stays the model's module, not this one's
+        self._reference: _Snapshot | None = None
+        self._snapshot: _Snapshot | None = None
+        self._snapshot_every = 0
+        self._wants_tokens = False
+        self.second_head: nn.Linear | None = None
+        head = model.get_output_embeddings()
+        if head is None or not hasattr(head, "weight"):
+            raise ConfigError(f"{type(model).__name__} has no linear LM head that losses could be computed from.")
+        vocabulary = head_weight(head).shape[0]
         losses: dict[str, Any] = dict(objective.losses.items())
         for name, loss in losses.items():
-            if missing := [need for need in loss.needs if need not in PROVIDED]:
-                raise ConfigError(f"loss {name} needs {', '.join(missing)}, which training cannot provide.")
-            if "embedding" not in loss.needs:
-                continue
-            head = model.get_output_embeddings()
+            self._provide(name, loss, objective.settings[name].scope, model, head, tokenizer, train, vocabulary)
+
+    @property
+    def wants_hidden_states(self) -> bool:
+        """Whether `of` needs the last hidden states of the model's forward pass."""
+        return self.second_head is not None
+
+    def of(self, model: nn.Module, batch: Batch, hidden: Tensor | None, step: int) -> dict[str, Any]:
+        """Context of one batch at an optimizer step (from 0), as keyword arguments of a loss."""
+        found: dict[str, Any] = {}
+        if self._adaptive_head:
+            found["embedding"] = head_weight(self._adaptive_head[0])
+        if self._wants_tokens:
+            ids, known = batch.input_ids[:, 1:], batch.attention_mask[:, 1:].bool()
+            found["tokens"] = nn.functional.pad(ids.masked_fill(~known, -1), (0, 1), value=-1)
+        if self._reference is not None:
+            found["ref_logits"] = self._reference.logits(model, batch)
+        if self._snapshot is not None:
+            if step % self._snapshot_every == 0 and step != self._snapshot.step:
+                self._snapshot = _Snapshot(model, step)
+            labels = batch.labels["sequence"]
+            log_p = self._snapshot.logits(model, batch).float().log_softmax(-1)
+            found["old_log_probs"] = log_p.gather(-1, labels.masked_fill(labels == IGNORED, 0)[..., None]).squeeze(-1)
+        if self.second_head is not None:
+            assert hidden is not None
+            found["head_logits"] = self.second_head(hidden)
+        return found
+
+    def _provide(
+        self,
+        name: str,
+        loss: Any,
+        scope: str,
+        model: Any,
+        head: Any,
+        tokenizer: Any,
+        train: Sequence[TokenizedExample],
+        vocabulary: int,
+    ) -> None:
+        wanted = {*loss.needs, *loss.optional}
+        if missing := sorted(set(loss.needs) - PROVIDED):
+            raise ConfigError(f"loss {name} needs {', '.join(missing)}, which training does not provide.")
+        if "embedding" in wanted:
             if loss.cost_embedding == "adaptive":
-                self._adaptive_head = head
+                self._adaptive_head = [head]
             elif loss.cost_embedding == "fixed":
                 loss.bind(embedding=head_weight(head).clone())
             else:
-                loss.bind(embedding=_head_of_another(loss.cost_embedding, head_weight(head).shape[0]))
+                loss.bind(embedding=_head_of_another(loss.cost_embedding, vocabulary))
+        if "token_values" in wanted:
+            loss.bind(token_values=number_values(tokenizer, vocabulary))
+        for counted in {"class_counts", "token_frequencies"} & wanted:
+            loss.bind(**{counted: label_counts(train, scope, vocabulary)})
+        if "tokens" in wanted:
+            self._wants_tokens = True
+        if "ref_logits" in wanted:
+            self._reference = _Snapshot(model, step=0)
+        if "old_log_probs" in wanted:
+            self._snapshot, self._snapshot_every = _Snapshot(model, step=0), loss.snapshot_every
+        if "head_logits" in wanted:
+            self.second_head = nn.Linear(head_weight(head).shape[1], vocabulary, bias=False, dtype=head.weight.dtype)
+            nn.init.normal_(self.second_head.weight, std=getattr(model.config, "initializer_range", 0.02))
 
-    def now(self) -> dict[str, Any]:
-        """Context of the present step, as keyword arguments of a loss."""
-        return {} if self._adaptive_head is None else {"embedding": head_weight(self._adaptive_head)}
+
+class _Snapshot:
+    """The trainable weights of one moment; the frozen ones are shared with the model."""
+
+    def __init__(self, model: nn.Module, step: int) -> None:
+        self.step = step
+        self._weights = {
+            name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad
+        }
+
+    @torch.no_grad()
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """(B, T, V) logits of the model as it was, without dropout."""
+        weights = {name: weight.to(batch.input_ids.device) for name, weight in self._weights.items()}
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        with _evaluating(model):
+            return functional_call(model, weights, kwargs=inputs).logits
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def label_counts(train: Sequence[TokenizedExample], scope: str, vocabulary: int) -> Tensor:
+    """(V,) float64: how often each token is a label of the scope in the training split, at least 1."""
+    counts = torch.zeros(vocabulary, dtype=torch.float64)
+    for example in train:
+        first = max(example.target_start if scope == "answer" else 1, 1)
+        ids = torch.tensor(example.input_ids[first:])
+        counts += torch.bincount(ids, minlength=vocabulary)
+    return counts.clamp_min(1)
 
 
 def _head_of_another(path: str, vocabulary: int) -> Tensor:

@@ -86,7 +86,7 @@ def fit(
         trainer.fit(module, loader)
     if watch.seen < steps:
         raise KeyboardInterrupt  # Lightning turns a signal into a quiet end
-    watch.best.restore(model)
+    watch.best.restore(module)
     nn.Module.to(model, trainer.strategy.root_device)  # Lightning puts it back on the CPU
     return Fitted(steps, watch.best, watch.train_seconds, watch.tokens)
 
@@ -147,4 +147,4 @@ class _Watch(L.Callback):
         scores = target_nll(module.model, self._validation, batch_size=self._config.evaluation.batch_size)
         nll = sum(score.nll_sum for score in scores) / sum(score.n_tokens for score in scores)
         self._log(step, {"val/nll": nll})
-        self.best.offer(module.model, step, nll)
+        self.best.offer(module, step, nll)

@@ -36,13 +36,13 @@ class FineTuning(L.LightningModule):
         self.model = model
         self.objective = objective
         self.steps = steps
-        self._context = context
+        self.context = context
         self._config = config
         self._log = log
         self.model.train()  # from_pretrained returns eval mode, in which dropout is off
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        optimizer = adamw(self.model, self._config.optimizer)
+        optimizer = adamw(self, self._config.optimizer)
         self._schedule = schedule(optimizer, self._config.scheduler, self.steps)
         return optimizer
 
@@ -52,8 +52,14 @@ class FineTuning(L.LightningModule):
         logging = (index + 1) % self._config.trainer.log_every == 0 or index + 1 == self.steps
         values: dict[str, float] = {}
         for batch in step.batches:
-            logits = self.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).logits
-            terms = self.objective.terms(logits, batch.labels, normalizer=step.normalizer, **self._context.now())
+            outputs = self.model(
+                input_ids=batch.input_ids,
+                attention_mask=batch.attention_mask,
+                output_hidden_states=self.context.wants_hidden_states,
+            )
+            logits, hidden = outputs.logits, outputs.hidden_states[-1] if self.context.wants_hidden_states else None
+            context = self.context.of(self.model, batch, hidden, index)
+            terms = self.objective.terms(logits, batch.labels, normalizer=step.normalizer, **context)
             loss = self.objective.total(terms, step=index)
             self.manual_backward(loss)
             parts = {"loss": loss, **{f"term/{name}": value for name, value in terms.items() if len(terms) > 1}}

@@ -9,8 +9,7 @@ from lossbench.errors import ConfigError
 
 def create_objective(config: LossConfig) -> losses.Mixture:
     """The weighted sum of the configured terms; an unknown loss or parameter raises `ConfigError`."""
-    terms = {name: term.model_dump() for name, term in config.terms.items()}
     try:
-        return losses.mixture(terms)
+        return losses.mixture({name: term.model_dump() for name, term in config.terms.items()})
     except (ValueError, TypeError) as error:
         raise ConfigError(f"loss={config.name}: {error}") from error

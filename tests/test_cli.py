@@ -1,0 +1,80 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lossbench import __version__, app, losses
+from lossbench.cli import app as cli
+from lossbench.identity import identify
+from lossbench.tracking.record import open_record
+
+
+def invoke(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    for loss in ("cross_entropy", "focal"):
+        for seed in (0, 1):
+            config = app.compose(
+                f"loss={loss}", f"seed={seed}", f"paths.runs={tmp_path}", "study=s", "tracking.mode=disabled"
+            )
+            with open_record(config, identify(config)) as record:
+                record.log(1, {"val/nll": 1.0})
+                metrics = {"test/em": 0.5 + seed / 10, "test/ppl": 2.0, "test/nll": 0.69, "val/nll": 1.0}
+                record.finish(metrics, {"step": 1, "criterion": "val/nll", "value": 1.0})
+    return tmp_path
+
+
+def test_every_command_says_what_it_is_for():
+    overview = invoke("--help")
+    for command in ("train", "report", "runs", "losses"):
+        assert command in overview
+    assert "lossbench report runs/demo" in invoke("report", "--help")
+
+
+def test_the_version_is_that_of_the_package():
+    assert invoke("--version").strip() == __version__
+
+
+def test_losses_are_listed_with_their_kind():
+    found = {entry["name"]: entry for entry in json.loads(invoke("losses", "list", "--json"))}
+    assert sorted(found) == losses.available()
+    assert found["focal"]["kind"] == "TargetLoss"
+    assert found["emo"]["needs"] == ["embedding"]
+    assert "focal" in invoke("losses", "list")
+
+
+def test_runs_are_listed_with_their_state(study: Path):
+    found = json.loads(invoke("runs", "s", "--runs", str(study), "--json"))
+    assert {(run["loss"], run["seed"], run["state"]) for run in found} == {
+        (loss, seed, "finished") for loss in ("cross_entropy", "focal") for seed in (0, 1)
+    }
+    assert invoke("runs", "s", "--runs", str(study)).count("finished") == 4
+
+
+def test_a_report_is_written_and_printed(study: Path, tmp_path: Path):
+    printed = invoke("report", str(study / "s"), "--out", str(tmp_path / "out"))
+    assert "55.0" in printed
+    assert {file.name for file in (tmp_path / "out").iterdir()} >= {"report.html", "report.md", "report.csv", "report.json"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["report", "nowhere"], 2, "nowhere"),
+        (["runs", "nowhere"], 2, "nowhere"),
+        (["losses", "lisst"], 2, "No such command"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_an_exit_code(arguments: list[str], code: int, sentence: str, tmp_path: Path):
+    command = [sys.executable, "-c", "from lossbench.cli import main; main()", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr, sentence in done.stderr) == (code, False, True)
