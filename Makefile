@@ -24,7 +24,7 @@ report: $(READY)    ## write results/ from all runs/
 	$(BIN)/lossbench report runs --out results
 
 test: $(READY)    ## the test suite
-	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest
+	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(READY)    ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .

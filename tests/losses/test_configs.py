@@ -11,7 +11,7 @@ import yaml
 from lossbench import losses
 
 FOLDER = Path(__file__).parents[2] / "conf" / "loss"
-FILES = sorted(FOLDER.glob("*.yaml"))
+FILES = sorted(file for file in FOLDER.glob("*.yaml") if file.stem != "custom")
 
 
 def terms_of(file: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from hydra.core.config_store import ConfigStore
@@ -32,6 +33,7 @@ class LocalLauncher(Launcher):
         from lossbench.run import check
         from lossbench.sweep.local import launch
         from lossbench.sweep.plan import plan
+        from lossbench.training.objective import twins
 
         if self.workers < 1:
             raise ConfigError(f"hydra.launcher.workers={self.workers} must be at least 1.")
@@ -39,5 +41,7 @@ class LocalLauncher(Launcher):
         configs = [parse(plain(loader.load_sweep_config(self.config, list(given)))) for given in job_overrides]
         for config in configs:
             check(config)
+        for sentence in twins(configs):
+            print(f"warning: {sentence}", file=sys.stderr)
         launch(plan(configs), self.workers)
         return []

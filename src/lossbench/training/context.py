@@ -34,7 +34,7 @@ class Context(nn.Module):
 
     def __init__(self, objective: Mixture, model: Any, tokenizer: Any, train: Sequence[TokenizedExample]) -> None:
         super().__init__()
-        self._adaptive_head: list[Any] = []  # in a list: it stays the model's module, not this one's
+        self._adaptive: list[tuple[Any, Any]] = []  # loss, head; in a list they stay the modules of their owners
         self._reference: _Snapshot | None = None
         self._snapshot: _Snapshot | None = None
         self._snapshot_every = 0
@@ -56,8 +56,8 @@ class Context(nn.Module):
     def of(self, model: nn.Module, batch: Batch, hidden: Tensor | None, step: int) -> dict[str, Any]:
         """Context of one batch at an optimizer step (from 0), as keyword arguments of a loss."""
         found: dict[str, Any] = {}
-        if self._adaptive_head:
-            found["embedding"] = head_weight(self._adaptive_head[0])
+        for loss, head in self._adaptive:  # bound, not passed: another term may have a fixed embedding
+            loss.bind(embedding=head_weight(head))
         if self._wants_tokens:
             ids, known = batch.input_ids[:, 1:], batch.attention_mask[:, 1:].bool()
             found["tokens"] = nn.functional.pad(ids.masked_fill(~known, -1), (0, 1), value=-1)
@@ -90,7 +90,8 @@ class Context(nn.Module):
             raise ConfigError(f"loss {name} needs {', '.join(missing)}, which training does not provide.")
         if "embedding" in wanted:
             if loss.cost_embedding == "adaptive":
-                self._adaptive_head = [head]
+                self._adaptive.append((loss, head))
+                loss.bind(embedding=head_weight(head))
             elif loss.cost_embedding == "fixed":
                 loss.bind(embedding=head_weight(head).clone())
             else:
