@@ -52,6 +52,7 @@ def main() -> None:
     """Run the command line in sys.argv."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: `explain` says them better
     _register_sweeps()
+    sys.path.insert(0, "")  # a loss of one's own may lie in the present folder
     if any(argument.startswith("loss._target_=") for argument in sys.argv) and not any(
         argument.startswith("loss=") for argument in sys.argv
     ):

@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.test_run import SMALL
+from tests.training.test_objective import OWN
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,3 +65,23 @@ def test_a_wrong_value_in_one_job_stops_the_sweep_before_any_work(tmp_path: Path
     assert done.returncode == 2
     assert "seed='x' cannot be used" in done.stderr
     assert not list(tmp_path.glob("*/*/run.json"))
+
+
+def test_a_terminated_run_is_interrupted_and_says_so_by_its_exit_code(tmp_path: Path):
+    command = [sys.executable, str(ROOT / "train.py"), *SMALL, "trainer.max_steps=100000", f"paths.runs={tmp_path}"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not any(file.stat().st_size for file in tmp_path.glob("*/*/metrics.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.terminate()
+    assert process.wait(60) == 143
+    assert list(states(tmp_path).values()) == ["interrupted"]
+
+
+def test_a_loss_of_ones_own_in_the_present_folder_runs_in_a_sweep(tmp_path: Path, monkeypatch):
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    done = train(tmp_path / "runs", "-m", "loss._target_=mine.MyLoss", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert list(states(tmp_path / "runs").values()) == ["finished"]

@@ -4,6 +4,7 @@
 
     loss = losses.create("focal", gamma=2.0)
     loss(logits, labels)                     # logits (..., V), labels (...), -100 ignored, already aligned
+    losses.linear(hidden, weight, labels, loss)   # the same from the LM head, without the logits of all tokens
 
 The package needs torch and the standard library only.
 """
@@ -15,6 +16,7 @@ from .curves import curve
 from .describe import LossInfo, info
 from .equivalences import same_gradient, warn_of_twins
 from .errors import BadInput, BadParameter, LossError, MissingContext, UnknownLoss
+from .fused import LowRank, linear, linear_terms
 from .mixture import Mixture, mixture
 from .numerics import stop_gradient
 from .registry import available, create, get, register
@@ -30,6 +32,7 @@ __all__ = [
     "Loss",
     "LossError",
     "LossInfo",
+    "LowRank",
     "MissingContext",
     "Mixture",
     "RowLoss",
@@ -43,6 +46,8 @@ __all__ = [
     "curve",
     "get",
     "info",
+    "linear",
+    "linear_terms",
     "mixture",
     "register",
     "same_gradient",

@@ -28,6 +28,7 @@ from lossbench.training.checkpoint import BestCheckpoint
 from lossbench.training.context import Context
 from lossbench.training.module import FineTuning, Log
 
+STOPPED = 143  # exit code of a process that SIGTERM ended
 SMALL_MODEL = 10_000_000  # parameters; below it one CPU thread is several times faster than two
 
 
@@ -83,9 +84,10 @@ def fit(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 on torch 2.13
-        trainer.fit(module, loader)
-    if watch.seen < steps:
-        raise KeyboardInterrupt  # Lightning turns a signal into a quiet end
+        try:
+            trainer.fit(module, loader)
+        except SystemExit:  # Lightning's quiet answer to a signal, with exit code 0 on SIGTERM
+            raise SystemExit(STOPPED) from None
     watch.best.restore(module)
     nn.Module.to(model, trainer.strategy.root_device)  # Lightning puts it back on the CPU
     return Fitted(steps, watch.best, watch.train_seconds, watch.tokens)
