@@ -78,3 +78,42 @@ def test_a_mistake_is_a_sentence_and_an_exit_code(arguments: list[str], code: in
     command = [sys.executable, "-c", "from lossbench.cli import main; main()", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ, timeout=60)
     assert (done.returncode, "Traceback" in done.stderr, sentence in done.stderr) == (code, False, True)
+
+
+def test_a_loss_is_shown_with_its_formula_hazards_and_twins():
+    shown = invoke("losses", "show", "dft")
+    for part in ("-sg(p_t) log p_t", "Hazards:", "Same gradient:", "https://arxiv.org/abs/2508.05629"):
+        assert part in shown
+
+
+def test_conformance_of_registered_losses_is_a_table_and_an_exit_code():
+    assert "ignored tokens change nothing" in invoke("losses", "check", "focal")
+
+
+def test_a_users_own_class_that_breaks_a_rule_is_told_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "careless.py").write_text(
+        "import torch\n\n\nclass Careless(torch.nn.Module):\n"
+        "    def forward(self, logits, labels, *, reduction='mean', normalizer=None, **context):\n"
+        "        return logits.log_softmax(-1).mean()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["losses", "check", "careless:Careless"])
+    assert done.exit_code == 1
+    assert "ignored tokens change nothing              failed" in done.output
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_curves_of_losses_are_drawn(tmp_path: Path, suffix: str):
+    file = tmp_path / f"curves.{suffix}"
+    invoke("losses", "plot", "cross_entropy", "focal", "--out", str(file))
+    assert file.read_bytes()[:4] == (b"\x89PNG" if suffix == "png" else b"<?xm")
+    if suffix == "svg":
+        first = file.read_bytes()
+        invoke("losses", "plot", "cross_entropy", "focal", "--out", str(file))
+        assert file.read_bytes() == first
+
+
+def test_an_unknown_loss_is_a_sentence_on_the_command_line(tmp_path: Path):
+    command = [sys.executable, "-c", "from lossbench.cli import main; main()", "losses", "show", "foca"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ, timeout=60)
+    assert (done.returncode, done.stderr.startswith("lossbench: there is no loss 'foca'. Did you mean 'focal'")) == (2, True)

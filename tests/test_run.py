@@ -9,6 +9,7 @@ import pytest
 from lossbench import app
 from lossbench.config import RunConfig
 from lossbench.errors import ConfigError, DataError, DivergedError, ModelError
+from lossbench.report.build import build
 from lossbench.run import run
 from tests.real_data import real_data
 
@@ -123,7 +124,7 @@ def test_a_target_longer_than_the_window_stops_before_training(tmp_path: Path):
     assert not (folder / "metrics.jsonl").read_text()
 
 
-def test_gsm8k_and_a_real_model_train_and_evaluate(tmp_path: Path):
+def test_gsm8k_and_a_real_model_train_evaluate_and_report(tmp_path: Path):
     data, model = real_data("datasets/gsm8k"), real_data("models/stories260K")
     config = app.compose(
         f"paths.runs={tmp_path}", "dataset=gsm8k", f"dataset.path={data}", "model=hf", f"model.path={model}",
@@ -136,6 +137,10 @@ def test_gsm8k_and_a_real_model_train_and_evaluate(tmp_path: Path):
     assert values[-1] < values[0] - 0.3
     assert metrics["data/n_test"] == 16
     assert list(folder.glob("wandb/offline-run-*/*.wandb"))
+    build([tmp_path], tmp_path / "report")
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "stories260K" in page
+    assert f"{metrics['test/ppl']:.2f}" in page
     assert {row["id"] for row in pq.read_table(folder / "examples.parquet").to_pylist()} == {
         f"gsm8k-test-{i}" for i in range(16)
     }

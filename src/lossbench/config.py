@@ -57,6 +57,7 @@ class DatasetConfig(OpenSection):
     limit: PositiveInt | None  # at most so many training examples
     epochs: Annotated[float, Field(gt=0)]  # how long to train unless trainer.max_steps is set
     max_length: PositiveInt | None  # tokens of prompt and target; null: the model's context window
+    group_by_length: bool  # similar lengths in one step: less padding
 
 
 class Schedule(Section):
@@ -130,6 +131,7 @@ class TrainerConfig(Section):
     batch_size: PositiveInt  # examples in a forward pass
     accumulate: PositiveInt  # forward passes in an optimizer step
     precision: Literal["32-true", "bf16-mixed", "bf16-true"]
+    fused_head: bool | Literal["auto"]  # LM head and loss in one step, without the logits of all tokens
     gradient_clip: Annotated[float, Field(ge=0)]  # maximal norm; 0 turns clipping off
     validate_every: PositiveInt  # optimizer steps
     log_every: PositiveInt  # optimizer steps

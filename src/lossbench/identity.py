@@ -23,7 +23,7 @@ SAMPLE = 1 << 20  # of a large file the first and the last MiB are read, and its
 NEUTRAL = {  # keys that cannot change a number
     "model": "name path revision learning_rate lora_target_modules licence trust_remote_code gradient_checkpointing",
     "dataset": "name path",
-    "trainer": "log_every accelerator threads progress",
+    "trainer": "log_every accelerator threads progress fused_head",
 }
 
 

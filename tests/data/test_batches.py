@@ -26,7 +26,7 @@ def test_the_first_token_of_a_text_has_nothing_to_predict_it():
 
 
 def test_a_step_counts_the_valid_tokens_of_all_its_micro_batches():
-    steps = StepDataset([LONG, SHORT], StepPlan(2, 1, 2, 0), last=1)
+    steps = StepDataset([LONG, SHORT], StepPlan((5, 3), 1, 2, 0), last=1)
     (step,) = [steps[i] for i in range(len(steps))]
     assert len(step.batches) == 2
     assert step.normalizer == {"answer": 3, "sequence": 6}

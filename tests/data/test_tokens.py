@@ -44,9 +44,10 @@ def test_a_target_longer_than_the_window_is_refused_by_name():
         tokenize([Example("ex-7", "Q", "12345678")], TOKENIZER, 8)
 
 
-def test_an_empty_target_is_refused():
-    with pytest.raises(DataError, match=r"a: the target '' has no token"):
-        tokenize([Example("a", "Q", "")], TOKENIZER, 8, ends_with_eos=False)
+@pytest.mark.parametrize(("prompt", "target"), [("Q", ""), ("", "x")])
+def test_an_example_whose_labels_are_all_ignored_is_refused(prompt: str, target: str):
+    with pytest.raises(DataError, match=rf"a: no token of the target '{target}' can be predicted .* labels are ignored"):
+        tokenize([Example("a", prompt, target)], byte_tokenizer(adds_bos=False), 8, ends_with_eos=False)
 
 
 @given(st.text(max_size=20), st.text(min_size=1, max_size=20))

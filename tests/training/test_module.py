@@ -28,7 +28,9 @@ def module(*overrides: str, model: torch.nn.Module | None = None) -> FineTuning:
 
 
 def step(batch_size: int, accumulate: int) -> StepBatches:
-    return StepDataset(EXAMPLES, StepPlan(len(EXAMPLES), batch_size, accumulate, seed=0), last=1)[0]
+    return StepDataset(
+        EXAMPLES, StepPlan(tuple(len(e.input_ids) for e in EXAMPLES), batch_size, accumulate, seed=0), last=1
+    )[0]
 
 
 def gradients(tuning: FineTuning, of: StepBatches) -> torch.Tensor:

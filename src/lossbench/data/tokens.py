@@ -48,8 +48,11 @@ def tokenize(
     for example, ids, offsets in zip(examples, encoded["input_ids"], encoded["offset_mapping"], strict=True):
         boundary = next((i for i, (_, end) in enumerate(offsets) if end > len(example.prompt)), len(ids))
         prompt, target = [*bos, *ids[:boundary]], [*ids[boundary:], *eos]
-        if not target:
-            raise DataError(f"{example.id}: the target {example.target!r} has no token, so there is nothing to learn.")
+        if not target or len(prompt) + len(target) < 2:
+            raise DataError(
+                f"{example.id}: no token of the target {example.target!r} can be predicted from one before it, so all its "
+                "labels are ignored and there is nothing to learn. Leave the example out."
+            )
         room = max_length - len(target)
         if room < len(bos):
             raise DataError(
