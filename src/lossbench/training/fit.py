@@ -74,7 +74,13 @@ def fit(
     progress: ProgressDisplay,
 ) -> Fitted:
     """Train `model` in place and leave it, on its device, with the best weights."""
-    plan = StepPlan(len(train), config.trainer.batch_size, config.trainer.accumulate, config.seed)
+    plan = StepPlan(
+        tuple(len(example.input_ids) for example in train),
+        config.trainer.batch_size,
+        config.trainer.accumulate,
+        config.seed,
+        config.dataset.group_by_length,
+    )
     steps = number_of_steps(config, plan)
     loader = DataLoader(StepDataset(train, plan, last=steps), batch_size=None)
     module = FineTuning(model, objective, context, config, steps, log)
