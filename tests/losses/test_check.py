@@ -173,7 +173,7 @@ def test_the_report_is_a_table_that_says_what_failed() -> None:
     text = str(losses.check(user_loss(masked_by_multiplication)))
     lines = text.split("\n")
     assert lines[0].startswith("Mine fails ")
-    assert len(lines) == 15
+    assert len(lines) == 16
     line = next(line for line in lines if line.startswith("ignored tokens change nothing"))
     assert "failed" in line and "with NaN in ignored logits the value is nan" in line
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from .context import CONTEXT
+from .fused import linear, path
 from .inputs import IGNORE_INDEX
 from .numerics import frozen_stop_gradients
 from .samples import Sample, sample
@@ -247,6 +248,25 @@ def sequences_do_not_leak(subject: Subject) -> None:
     assert _close(rows, together), f"one sequence a row gives {rows:.6g}, packed with sequence_ids {together:.6g}."
 
 
+def the_fused_head_gives_the_same(subject: Subject) -> None:
+    if path(subject.module) == "whole":
+        raise NotApplicable("it is computed on whole logits, not fused with the LM head.")
+    case = subject.sample()
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight = (
+        torch.randn(*size, generator=generator, dtype=torch.float64, requires_grad=True)
+        for size in ((*case.labels.shape, 6), (case.logits.shape[-1], 6))
+    )
+    whole = subject.value(replace(case, logits=hidden @ weight.T))
+    expected = torch.autograd.grad(whole, (hidden, weight))
+    torch.manual_seed(0)
+    fused = linear(hidden, weight, case.labels, copy.deepcopy(subject.module), chunk_tokens=5, **case.context)
+    assert _close(fused, whole), f"losses.linear gives {fused:.8g}, whole logits {whole:.8g}."
+    found = torch.autograd.grad(fused, (hidden, weight))
+    for name, a, b in zip(("hidden", "weight"), found, expected, strict=True):
+        assert _close(a, b, 1e-7, 1e-10), f"losses.linear gives another gradient of {name} than whole logits."
+
+
 RULES: tuple[Callable[[Subject], None], ...] = (
     ignored_tokens_change_nothing,
     no_valid_token_gives_zero_with_a_graph,
@@ -262,4 +282,5 @@ RULES: tuple[Callable[[Subject], None], ...] = (
     a_constant_added_to_a_row_changes_nothing,
     binding_equals_passing_the_context,
     sequences_do_not_leak,
+    the_fused_head_gives_the_same,
 )

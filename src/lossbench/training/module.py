@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 
 import lightning as L
 import torch
@@ -13,9 +14,10 @@ from transformers import PreTrainedModel
 from lossbench.config import RunConfig
 from lossbench.data.batches import IGNORED, Batch, StepBatches
 from lossbench.errors import DivergedError
-from lossbench.losses import Mixture
+from lossbench.losses import Mixture, linear_terms
 from lossbench.training.checkpoint import trainable
 from lossbench.training.context import Context
+from lossbench.training.head import choose
 from lossbench.training.optimization import adamw, schedule
 
 Log = Callable[[int, Mapping[str, float]], None]
@@ -37,6 +39,7 @@ class FineTuning(L.LightningModule):
         self.objective = objective
         self.steps = steps
         self.context = context
+        self.head = choose(model, config.trainer.fused_head)  # None: the losses get whole logits
         self._config = config
         self._log = log
         self.model.train()  # from_pretrained returns eval mode, in which dropout is off
@@ -52,19 +55,8 @@ class FineTuning(L.LightningModule):
         logging = (index + 1) % self._config.trainer.log_every == 0 or index + 1 == self.steps
         values: dict[str, float] = {}
         for batch in step.batches:
-            outputs = self.model(
-                input_ids=batch.input_ids,
-                attention_mask=batch.attention_mask,
-                output_hidden_states=self.context.wants_hidden_states,
-            )
-            logits, hidden = outputs.logits, outputs.hidden_states[-1] if self.context.wants_hidden_states else None
-            context = self.context.of(self.model, batch, hidden, index)
-            terms = self.objective.terms(logits, batch.labels, normalizer=step.normalizer, **context)
-            loss = self.objective.total(terms, step=index)
+            loss, parts = self._losses(batch, step.normalizer, index, logging)
             self.manual_backward(loss)
-            parts = {"loss": loss, **{f"term/{name}": value for name, value in terms.items() if len(terms) > 1}}
-            if logging:
-                parts["cross_entropy"] = answer_cross_entropy(logits.detach(), batch) / step.normalizer["answer"]
             for name, part in parts.items():
                 values[name] = values.get(name, 0.0) + float(part.detach())
         values["grad_norm"] = self._clipped_norm()
@@ -76,6 +68,41 @@ class FineTuning(L.LightningModule):
         if logging:
             self._log(index + 1, {f"train/{name}": value for name, value in values.items()})
         return {"values": values}
+
+    def _losses(
+        self, batch: Batch, normalizer: Mapping[str, int], index: int, logging: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The objective on a micro-batch, to be differentiated, and what is logged of it."""
+        with self.head.taken_out() if self.head else nullcontext():
+            outputs = self.model(
+                input_ids=batch.input_ids,
+                attention_mask=batch.attention_mask,
+                output_hidden_states=self.context.wants_hidden_states,
+            )
+        hidden = outputs.hidden_states[-1] if self.context.wants_hidden_states else None
+        context = self.context.of(self.model, batch, hidden, index)
+        if self.head is None:
+            logits = outputs.logits
+            terms = self.objective.terms(logits, batch.labels, normalizer=normalizer, **context)
+            loss = self.objective.total(terms, step=index)
+            nll = answer_cross_entropy(logits.detach(), batch) / normalizer["answer"] if logging else None
+        else:
+            fused = linear_terms(
+                self.head.inputs(outputs),
+                self.head.weight,
+                batch.labels,
+                self.objective,
+                self.head.bias,
+                low_rank=self.head.low_rank,
+                normalizer=normalizer,
+                step=index,
+                watch={"cross_entropy": "answer"} if logging else {},
+                **context,
+            )
+            loss, terms = fused.total, fused.values
+            nll = terms.pop("watch/cross_entropy", None)
+        parts = {"loss": loss, **{f"term/{name}": value for name, value in terms.items() if len(terms) > 1}}
+        return loss, parts if nll is None else {**parts, "cross_entropy": nll}
 
     def transfer_batch_to_device(self, batch: StepBatches, device: torch.device, dataloader_idx: int) -> StepBatches:
         return batch.to(device)

@@ -1,0 +1,203 @@
+"""The matrix products of a linear head, a few tokens at a time, and the gradients that they add up to."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+LOW_PRECISION = (torch.bfloat16, torch.float16)
+CHUNK_BYTES = 32 << 20  # logits of one chunk
+FEWEST_TOKENS = {4: 128, 8: 64, 2: 512}  # by bytes of an element; fewer make the products memory-bound
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """An addition scaling * up @ down to a head's weight, as LoRA trains it, which is never multiplied out.
+
+    Args:
+        down: (r, H), LoRA's A.
+        up: (V, r), LoRA's B.
+        scaling: factor of the product, alpha / r in LoRA.
+        dropout: what is done to the hidden states before `down`, e.g. an nn.Dropout.
+    """
+
+    down: Tensor
+    up: Tensor
+    scaling: float = 1.0
+    dropout: Callable[[Tensor], Tensor] | None = None
+
+    def inputs(self, hidden: Tensor) -> Tensor:
+        """(n, H) hidden states -> (n, r): what `up` is multiplied with, differentiable."""
+        hidden = hidden if self.dropout is None else self.dropout(hidden)
+        return self.scaling * torch.nn.functional.linear(hidden.to(self.down.dtype), self.down)
+
+
+class Buffers:
+    """Work tensors by name, allocated once and used again for every chunk."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._held: dict[str, Tensor] = {}
+
+    def __call__(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        size = math.prod(shape)
+        held = self._held.get(name)
+        if held is None or held.numel() < size or held.dtype != dtype:
+            held = self._held[name] = torch.empty(size, dtype=dtype, device=self._device)
+        return held[:size].view(shape)
+
+
+@dataclass
+class Head:
+    """logits = sum of inputs[k] @ weights[k].T + bias: the head itself and what low-rank additions it has.
+
+    Everything is in the dtype of the product; the inputs hold the valid tokens only.
+    """
+
+    inputs: list[Tensor]  # (n, H_k)
+    weights: list[Tensor]  # (V, H_k)
+    bias: Tensor | None  # (V,)
+    buffers: Buffers = field(init=False)
+    held: int | None = field(init=False, default=None)  # where the logits start that are in the buffer still
+
+    def __post_init__(self) -> None:
+        self.buffers = Buffers(self.inputs[0].device)
+
+    @property
+    def n(self) -> int:
+        return self.inputs[0].shape[0]
+
+    @property
+    def vocabulary(self) -> int:
+        return self.weights[0].shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.inputs[0].dtype
+
+    @property
+    def float_dtype(self) -> torch.dtype:
+        """The dtype of everything but the products: float32, or float64 for a float64 head."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    def logits(self, start: int, stop: int) -> Tensor:
+        """(stop - start, V) logits of some tokens in the dtype of the product, in a buffer that the next call reuses.
+
+        Those of the last call are not computed again: nobody may have written to them then.
+        """
+        out = self.buffers("logits", (stop - start, self.vocabulary), self.dtype)
+        if self.held == start:
+            return out
+        self.held = start
+        torch.mm(self.inputs[0][start:stop], self.weights[0].t(), out=out)
+        for inputs, weight in zip(self.inputs[1:], self.weights[1:], strict=True):
+            out.addmm_(inputs[start:stop], weight.t())
+        return out if self.bias is None else out.add_(self.bias)
+
+    def blocks(self, logits: Tensor, *, write: bool) -> Iterator[tuple[int, int, Tensor]]:
+        """(first, last + 1, rows in float32) of pieces that fit a cache; with `write` changes of rows reach `logits`.
+
+        Several passes over a piece then cost one pass over main memory.
+        """
+        low = logits.dtype in LOW_PRECISION
+        size = max(1, _block_bytes(logits.device) // (self.float_dtype.itemsize * self.vocabulary))
+        for start in range(0, logits.shape[0], size):
+            piece = logits[start : start + size]
+            rows = self.buffers("block", tuple(piece.shape), self.float_dtype).copy_(piece) if low else piece
+            yield start, start + piece.shape[0], rows
+            if low and write:
+                piece.copy_(rows)
+
+
+def chunk_of(n: int, vocabulary: int, dtype: torch.dtype, asked: int | None) -> int:
+    """Tokens of one chunk: as asked, else what `CHUNK_BYTES` of logits hold, but not too few for fast products."""
+    most = asked or max(CHUNK_BYTES // (vocabulary * dtype.itemsize), FEWEST_TOKENS[dtype.itemsize])
+    chunks = -(-n // most)
+    return max(1, -(-n // max(chunks, 1)))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which gradients are asked for."""
+
+    inputs: tuple[bool, ...]
+    weights: tuple[bool, ...]
+    bias: bool
+
+    @property
+    def any(self) -> bool:
+        return any(self.inputs) or any(self.weights) or self.bias
+
+
+class Gradients:
+    """Adds up the gradients of a head chunk by chunk; those of weights in float32 where the head is bfloat16."""
+
+    def __init__(self, head: Head, wanted: Wanted) -> None:
+        self._head = head
+        self._wanted = wanted
+        self.inputs = [torch.empty_like(x) if w else None for x, w in zip(head.inputs, wanted.inputs, strict=True)]
+        self.weights: list[Tensor | None] = [None] * len(head.weights)
+        self.bias = head.weights[0].new_zeros(head.vocabulary, dtype=head.float_dtype) if wanted.bias else None
+
+    def add(self, gradient: Tensor, start: int, stop: int, scale: Tensor | None = None) -> None:
+        """Add what follows from d/dlogits = scale[:, None] * gradient (stop - start, V) of some tokens.
+
+        `scale` in float32 multiplies the small operands, never the V columns.
+        """
+        column = None if scale is None else scale[:, None]
+        for k, (inputs, weight) in enumerate(zip(self._head.inputs, self._head.weights, strict=True)):
+            out = self.inputs[k]
+            if out is not None:
+                part = out[start:stop]
+                torch.mm(gradient, weight, out=part)
+                if column is not None:
+                    part.copy_(part * column)
+            if self._wanted.weights[k]:
+                rows = inputs[start:stop]
+                self._add_weight(k, gradient, rows if column is None else (rows * column).to(rows.dtype))
+        if self.bias is not None:
+            ones = torch.ones_like(gradient[:, 0]) if scale is None else scale.to(gradient.dtype)
+            self.bias += torch.mv(gradient.t(), ones)
+
+    def _add_weight(self, k: int, gradient: Tensor, rows: Tensor) -> None:
+        shape = self._head.weights[k].shape
+        first = self.weights[k] is None
+        if rows.dtype not in LOW_PRECISION or rows.shape[0] == self._head.n:  # exact, or no sum over chunks
+            if first:
+                self.weights[k] = torch.mm(gradient.t(), rows)
+            else:
+                self.weights[k].addmm_(gradient.t(), rows)  # type: ignore[union-attr]
+            return
+        total = self.weights[k]
+        if total is None:
+            total = self.weights[k] = torch.empty(shape, dtype=self._head.float_dtype, device=rows.device)
+        size = max(256, _block_bytes(rows.device) // shape[1])
+        for a in range(0, shape[0], size):
+            b = min(a + size, shape[0])
+            part = torch.mm(gradient[:, a:b].t(), rows, out=self._head.buffers("weight", (b - a, shape[1]), rows.dtype))
+            total[a:b].copy_(part) if first else total[a:b].add_(part)
+
+    def finished(self) -> list[Tensor | None]:
+        """Gradients of inputs and weights in turn, then of the bias; zeros where there was no token."""
+        found: list[Tensor | None] = []
+        for k, weight in enumerate(self._head.weights):
+            total = self.weights[k]
+            if self._wanted.weights[k] and total is None:
+                total = torch.zeros_like(weight)
+            found += [self.inputs[k], total]
+        return [*found, self.bias]
+
+
+def _block_bytes(device: torch.device) -> int:
+    """Bytes of a piece for elementwise passes: what fits a core's cache, more where every operator costs a launch.
+
+    With several OpenMP threads that spin, each small operator waits for a scheduler slice on a busy machine.
+    """
+    sleeps = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" or os.environ.get("GOMP_SPINCOUNT") == "0"
+    cached = device.type == "cpu" and (torch.get_num_threads() == 1 or sleeps)
+    return 1 << 20 if cached else 32 << 20
