@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+READY_DEV := .venv/.ready-dev
+# Without compiling every installed file: that would take longer than the rest, for code that is mostly never run.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: help setup demo test lint format report bench
@@ -9,12 +12,16 @@ export OMP_WAIT_POLICY ?= PASSIVE
 help:    ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
-setup: $(READY)    ## make .venv and install lossbench with its pinned dependencies
+setup: $(READY_DEV)    ## make .venv and install lossbench, with what tests need, at pinned versions
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e .
 	touch $(READY)
+
+$(READY_DEV): $(READY)
+	$(INSTALL) -e '.[dev]'
+	touch $(READY_DEV)
 
 demo: $(READY)    ## 4 losses x 3 seeds on the embedded model, then the report (about 6 minutes on 2 cores)
 	$(BIN)/python train.py -m sweep=demo
@@ -23,14 +30,14 @@ demo: $(READY)    ## 4 losses x 3 seeds on the embedded model, then the report (
 report: $(READY)    ## write results/ from all runs/
 	$(BIN)/lossbench report runs --out results
 
-test: $(READY)    ## the test suite
+test: $(READY_DEV)    ## the test suite
 	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-lint: $(READY)    ## ruff (lint and format) and mypy
+lint: $(READY_DEV)    ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY)    ## let ruff mend what it can
+format: $(READY_DEV)    ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

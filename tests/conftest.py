@@ -20,6 +20,11 @@ settings.load_profile("lossbench")
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["LOSSBENCH_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     import torch
 

@@ -4,12 +4,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from lossbench import __version__, app, losses
 from lossbench.cli import app as cli
+from lossbench.errors import ConfigError
 from lossbench.identity import identify
+from lossbench.models.locate import folder_of
 from lossbench.tracking.record import open_record
 
 
@@ -35,7 +39,7 @@ def study(tmp_path: Path) -> Path:
 
 def test_every_command_says_what_it_is_for():
     overview = invoke("--help")
-    for command in ("train", "report", "runs", "losses"):
+    for command in ("train", "report", "runs", "losses", "prepare"):
         assert command in overview
     assert "lossbench report runs/demo" in invoke("report", "--help")
 
@@ -63,7 +67,12 @@ def test_runs_are_listed_with_their_state(study: Path):
 def test_a_report_is_written_and_printed(study: Path, tmp_path: Path):
     printed = invoke("report", str(study / "s"), "--out", str(tmp_path / "out"))
     assert "55.0" in printed
-    assert {file.name for file in (tmp_path / "out").iterdir()} >= {"report.html", "report.md", "report.csv", "report.json"}
+    assert {file.name for file in (tmp_path / "out").iterdir()} >= {
+        "report.html",
+        "report.md",
+        "report.csv",
+        "report.json",
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,6 +93,39 @@ def test_a_loss_is_shown_with_its_formula_hazards_and_twins():
     shown = invoke("losses", "show", "dft")
     for part in ("-sg(p_t) log p_t", "Hazards:", "Same gradient:", "https://arxiv.org/abs/2508.05629"):
         assert part in shown
+
+
+def test_a_dataset_is_prepared_in_the_papers_schema(tmp_path: Path):
+    row = json.dumps({"question": "How many are three and four?", "answer": "3+4=<<3+4=7>>7\n#### 7"})
+    for split, count in (("train", 20), ("test", 3)):
+        (tmp_path / f"{split}.jsonl").write_text(f"{row}\n" * count)
+    out = tmp_path / "out"
+    printed = invoke(
+        "prepare", "dataset=gsm8k", f"dataset.path={tmp_path}", "model.path=lossbench:tiny", f"out={out}",
+        "positions=exact",
+    )  # fmt: skip
+    assert f"{out / 'test.parquet'}: 3 rows" in printed
+    rows = pq.read_table(out / "test.parquet").to_pylist()
+    assert len(rows) == 3
+    assert {len(row["input_ids"]) for row in rows} == {128}
+    tokenizer = AutoTokenizer.from_pretrained(folder_of("lossbench:tiny"))
+    position = rows[0]["labels_position_id"][0]
+    assert tokenizer.decode(rows[0]["input_ids"][position:-1]).strip() == "<<3+4=7>> #### 7"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["dataset=gsm8k"], "Where to? Pass out=FOLDER."),
+        (["out=o", "dataset=gsm8"], "dataset=gsm8 is no configuration. Did you mean 'gsm8k'"),
+        (["out=o", "positions=both"], "positions='both' cannot be used"),
+        (["out=o"], "The paper prepared no rows of Arithmetic"),
+    ],
+)
+def test_what_cannot_be_prepared_is_a_sentence(arguments: list[str], sentence: str):
+    done = CliRunner().invoke(cli, ["prepare", *arguments])
+    assert isinstance(done.exception, ConfigError)
+    assert sentence in str(done.exception)
 
 
 def test_conformance_of_registered_losses_is_a_table_and_an_exit_code():
@@ -116,4 +158,7 @@ def test_curves_of_losses_are_drawn(tmp_path: Path, suffix: str):
 def test_an_unknown_loss_is_a_sentence_on_the_command_line(tmp_path: Path):
     command = [sys.executable, "-c", "from lossbench.cli import main; main()", "losses", "show", "foca"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ, timeout=60)
-    assert (done.returncode, done.stderr.startswith("lossbench: there is no loss 'foca'. Did you mean 'focal'")) == (2, True)
+    assert (done.returncode, done.stderr.startswith("lossbench: there is no loss 'foca'. Did you mean 'focal'")) == (
+        2,
+        True,
+    )

@@ -33,6 +33,8 @@ def test_what_can_change_a_number_makes_another_run(change: str):
         "study=another",
         "tracking.mode=disabled",
         "trainer.log_every=1",
+        "dataset.skip_bad=true",
+        "paths.cache=/elsewhere",
         "trainer.progress=false",
         "model.name=renamed",
         "loss.name=renamed",

@@ -128,8 +128,8 @@ def test_gsm8k_and_a_real_model_train_evaluate_and_report(tmp_path: Path):
     data, model = real_data("datasets/gsm8k"), real_data("models/stories260K")
     config = app.compose(
         f"paths.runs={tmp_path}", "dataset=gsm8k", f"dataset.path={data}", "model=hf", f"model.path={model}",
-        "model.name=stories260K", "optimizer.lr=2e-3", "dataset.limit=160", "trainer.max_steps=12", "trainer.batch_size=8",
-        "evaluation.limit=16", "evaluation.validation_limit=16", "evaluation.max_new_tokens=48",
+        "model.name=stories260K", "optimizer.lr=2e-3", "dataset.limit=160", "trainer.max_steps=12",
+        "trainer.batch_size=8", "evaluation.limit=16", "evaluation.validation_limit=16", "evaluation.max_new_tokens=48",
     )  # fmt: skip
     folder = run(config)
     metrics = result(folder)["metrics"]

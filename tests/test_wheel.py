@@ -45,7 +45,10 @@ def test_the_wheel_carries_configuration_studies_and_the_tiny_model(unpacked: Pa
 
 
 def test_train_works_from_the_wheel_in_an_empty_folder(unpacked: Path, tmp_path: Path):
-    code = f"import sys; sys.path.insert(0, {str(unpacked)!r}); import lossbench.cli as c; assert c.__file__.startswith({str(unpacked)!r}); c.main()"
+    code = (
+        f"import sys; sys.path.insert(0, {str(unpacked)!r})\n"
+        f"import lossbench.cli\nassert lossbench.cli.__file__.startswith({str(unpacked)!r})\nlossbench.cli.main()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, "train", "loss=focal", *SMALL],
         cwd=tmp_path,

@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -19,6 +22,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lossbench import config, resources
 from lossbench.errors import ConfigError, LossbenchError, nearest
+
+if TYPE_CHECKING:
+    from lossbench.data.prepare import PreparedFile
 
 
 def plain(composed: DictConfig) -> dict:
@@ -46,6 +52,39 @@ def compose(*overrides: str) -> config.RunConfig:
     _register_sweeps()
     with hydra.initialize_config_dir(str(resources.folder("conf")), version_base="1.3"):
         return config.parse(plain(hydra.compose("config", list(overrides))))
+
+
+def prepare(arguments: Sequence[str]) -> list[PreparedFile]:
+    """Write the rows that `lossbench prepare` was asked for: `out=FOLDER`, `positions=seed|exact`, and overrides of the
+    configuration. A dataset of the vision-loss paper gets its prompts and splits, unless an override says otherwise."""
+    own = dict(argument.split("=", 1) for argument in arguments if argument.startswith(("out=", "positions=")))
+    overrides = [argument for argument in arguments if not argument.startswith(("out=", "positions="))]
+    if "out" not in own:
+        raise ConfigError("Where to? Pass out=FOLDER.")
+    from lossbench.data import task as tasks
+    from lossbench.data.prepare import positions_of, prepare, seed_overrides
+    from lossbench.models.locate import load_tokenizer
+
+    positions = positions_of(own.get("positions", "seed"))
+    try:
+        chosen = compose(*overrides)
+        if tasks.create(chosen.dataset).prepared_length is not None:
+            chosen = compose(*seed_overrides(chosen.dataset.options, positions), *overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error)) from None
+    task = tasks.create(chosen.dataset)
+    task.check_available()
+    found = prepare(
+        task,
+        load_tokenizer(chosen.model),
+        Path(own["out"]).expanduser(),
+        length=chosen.dataset.max_length,
+        positions=positions,
+        limit=chosen.dataset.limit,
+    )
+    for sentence in task.notes.sentences:
+        print(f"data: {sentence}", file=sys.stderr)
+    return found
 
 
 def main() -> None:

@@ -82,6 +82,70 @@ def runs(
         print(f"{record.state:<12} {record.name:<44} {record.location}")
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def prepare(context: typer.Context) -> None:
+    """Write a dataset as rows of tokens, in the Parquet schema of the vision-loss paper's code.
+
+    lossbench prepare dataset=gsm8k model.path=FOLDER-OR-HUB-ID out=data/gsm8k
+    lossbench prepare dataset=gsm8k model.path=FOLDER-OR-HUB-ID out=data/exact positions=exact dataset.max_length=256
+
+    Prompts and splits are that paper's unless you choose others; so is positions=seed, which repeats its code's
+    positions. Read the files back with dataset=parquet dataset.path=data/gsm8k and the same model.
+    """
+    from lossbench.app import prepare as prepare_splits
+
+    for written in prepare_splits(context.args):
+        print(written)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def evaluate(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="RUN-or-MODEL", help="A run folder, a checkpoint in one, or a model.")],
+    metrics: Annotated[
+        str | None, typer.Option(help="exact_match,choices,perplexity,mauve,...: the task's own.")
+    ] = None,
+    sample_seed: Annotated[int | None, typer.Option(help="Sample answers instead of decoding greedily.")] = None,
+    temperature: Annotated[float, typer.Option(help="Of sampling.")] = 1.0,
+    featurizer: Annotated[str, typer.Option(help="Of MAUVE: a causal LM, such as gpt2-large.")] = "lossbench:tiny",
+    harness: Annotated[str | None, typer.Option(help="Tasks of lm-evaluation-harness, such as gsm8k,arc_easy.")] = None,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Prove stored numbers from their rows.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a finished run on any dataset, or a model that was not trained here; nothing is overwritten.
+
+    lossbench evaluate runs/demo/NAME-ID evaluation.split=validation
+    lossbench evaluate EleutherAI/pythia-160m dataset=gsm8k evaluation.limit=200
+    lossbench evaluate runs/demo/NAME-ID --recompute
+    """
+    from lossbench.evaluation import stored
+
+    if recompute:
+        compared = stored.recompute(Path(what))
+        print("\n".join(map(str, compared)))
+        raise typer.Exit(0 if all(part.ok for part in compared) else 1)
+    from lossbench import reevaluate
+    from lossbench.evaluation.open_ended import MauveProtocol
+    from lossbench.tracking.files import strict
+
+    wishes = reevaluate.Wishes(
+        metrics=tuple(metrics.split(",")) if metrics else (),
+        mauve=MauveProtocol(featurizer=featurizer, temperature=temperature),
+        harness=tuple(harness.split(",")) if harness else (),
+        sample_seed=sample_seed,
+        temperature=temperature,
+        overrides=tuple(context.args),
+    )
+    made = reevaluate.evaluate(what, wishes)
+    if as_json:
+        print(json.dumps(strict({"folder": str(made.folder), "new": made.is_new, "metrics": made.metrics}), indent=2))
+        return
+    width = max(map(len, made.metrics))
+    for name, value in made.metrics.items():
+        print(f"{name:<{width}}  {value:.6g}" if isinstance(value, float) else f"{name:<{width}}  {value}")
+    print(made.folder if made.is_new else f"{made.folder} (was there already)")
+
+
 @losses_app.command("list")
 def list_losses(as_json: Json = False) -> None:
     """Name, kind and summary of every registered loss."""

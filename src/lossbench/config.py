@@ -54,6 +54,7 @@ class DatasetConfig(OpenSection):
     task: str
     path: str | None  # a folder with train.jsonl ...; null: the task's own source
     revision: str | None
+    skip_bad: bool  # leave malformed rows out instead of stopping
     limit: PositiveInt | None  # at most so many training examples
     epochs: Annotated[float, Field(gt=0)]  # how long to train unless trainer.max_steps is set
     max_length: PositiveInt | None  # tokens of prompt and target; null: the model's context window
@@ -157,6 +158,7 @@ class TrackingConfig(Section):
 
 class PathsConfig(Section):
     runs: str
+    cache: str | None  # tokenised data; null: $LOSSBENCH_CACHE, or else ~/.cache/lossbench
 
 
 class RunConfig(Section):

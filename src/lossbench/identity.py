@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ LOSSES = Path(__file__).parent / "losses"
 SAMPLE = 1 << 20  # of a large file the first and the last MiB are read, and its size
 NEUTRAL = {  # keys that cannot change a number
     "model": "name path revision learning_rate lora_target_modules licence trust_remote_code gradient_checkpointing",
-    "dataset": "name path",
+    "dataset": "name path skip_bad",
     "trainer": "log_every accelerator threads progress fused_head",
 }
 
@@ -68,7 +69,10 @@ def numbers(config: RunConfig) -> dict[str, Any]:
 
 def content(folder: Path) -> dict[str, str]:
     """A digest of every data and model file of a folder, by name; the folder's own place does not matter."""
-    kinds = {".json", ".jsonl", ".parquet", ".txt", ".safetensors", ".bin", ".model"}
+    kinds = {
+        ".json", ".jsonl", ".parquet", ".txt", ".tokens", ".wp_source", ".wp_target", ".gz",
+        ".safetensors", ".bin", ".model",
+    }  # fmt: skip
     files = sorted(file for file in folder.glob("*") if file.suffix in kinds) if folder.is_dir() else []
     return {file.name: _file_digest(file) for file in files}
 
@@ -76,18 +80,25 @@ def content(folder: Path) -> dict[str, str]:
 def code_of_losses(terms: Iterable[str]) -> str:
     """A digest of the losses' code without comments and docstrings: of what all losses share and of the classes that
     `terms` name, so that adding or documenting a loss renames no run."""
-    wanted, code = set(terms), []
-    for file in sorted(LOSSES.rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        names = {name for node in tree.body if (name := _registered_name(node))}
-        if names and not names & wanted:
-            continue  # a file of other losses
-        tree.body = [node for node in tree.body if (name := _registered_name(node)) is None or name in wanted]
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-                node.body = node.body[1:]
-        code.append(ast.dump(tree))
-    return _hash(code)
+    wanted = set(terms)
+    return _hash([code for file in sorted(LOSSES.rglob("*.py")) if (code := _code(file, wanted))])
+
+
+def _code(file: Path, wanted: set[str]) -> list[str]:
+    """What counts of a module: nothing if all of its losses are others, else all but the classes of other losses."""
+    parts = _parts(file, file.stat().st_mtime_ns)
+    names = {name for name, _ in parts if name}
+    return [] if names and not names & wanted else [code for name, code in parts if name is None or name in wanted]
+
+
+@cache
+def _parts(file: Path, changed: int) -> list[tuple[str | None, str]]:
+    """(registered name or None, code without comments and docstrings) of every statement of a module."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return [(_registered_name(node), ast.dump(node)) for node in tree.body]
 
 
 def _registered_name(node: ast.AST) -> str | None:

@@ -9,6 +9,7 @@ import os
 import random
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -59,6 +60,8 @@ def _train_and_evaluate(config: RunConfig, record: Record, progress: ProgressDis
     validation = tasks.load(task, "validation", config.evaluation.validation_limit)
     tested = tasks.load(task, config.evaluation.split, config.evaluation.limit)
 
+    from lossbench.data import token_cache
+    from lossbench.data.prepared import with_texts
     from lossbench.data.tokens import tokenize
     from lossbench.evaluation.evaluate import evaluate
     from lossbench.models.load import add_peft, context_window, load
@@ -70,10 +73,22 @@ def _train_and_evaluate(config: RunConfig, record: Record, progress: ProgressDis
     model, tokenizer = load(config.model)
     choose_threads(model, config.trainer.threads)
     window = min(context_window(model) or sys.maxsize, config.dataset.max_length or sys.maxsize)
+    tested = with_texts(tested, tokenizer)
     train_tokens, validation_tokens, tested_tokens = (
-        tokenize(examples, tokenizer, window, ends_with_eos=task.ends_with_eos)
-        for examples in (train, validation, tested)
+        tokenize(
+            examples,
+            tokenizer,
+            window,
+            ends_with_eos=task.ends_with_eos,
+            cache=token_cache.folder(config.paths.cache),
+            on_progress=partial(progress.on_progress, f"tokens of {name}"),
+        )
+        for name, examples in (("train", train), ("validation", validation), ("evaluation", tested))
     )
+    for split, tokens in (("train", train_tokens), (config.evaluation.split, tested_tokens)):
+        task.notes.count_truncated(split, tokens, window)
+    for sentence in task.notes.sentences:
+        print(f"data: {sentence}", file=sys.stderr)
     objective = create_objective(config.loss)
     for sentence in objective.warnings():
         print(f"warning: {sentence}", file=sys.stderr)
@@ -104,6 +119,7 @@ def _train_and_evaluate(config: RunConfig, record: Record, progress: ProgressDis
             **fitted.metrics(),
             "time/eval_s": time.monotonic() - started,
             "data/n_train": float(len(train)),
+            **{f"data/{name}": float(count) for name, count in task.notes.counts.items() if count},
         },
         {"step": fitted.best.step, "criterion": fitted.best.criterion, "value": fitted.best.value},
     )

@@ -1,12 +1,10 @@
-from pathlib import Path
-
 import pytest
 
 from lossbench import app
 from lossbench.data import task as tasks
 from lossbench.data.task import Task
 from lossbench.data.tasks.pydocs import is_prose
-from lossbench.errors import ConfigError, DataError
+from lossbench.errors import ConfigError
 
 
 def build(*overrides: str) -> Task:
@@ -48,29 +46,6 @@ def test_splits_of_pydocs_share_no_passage_and_hold_enough():
 def test_prose_is_told_from_code():
     assert is_prose("This sentence, which is long enough to be taken for a paragraph of prose, ends in a full stop.")
     assert not is_prose("if x: y = [z for z in range(10) if z % 2 == 0]  # {'a': 1, 'b': 2} == dict(a=1, b=2); x = 0.")
-
-
-@pytest.fixture
-def gsm8k(tmp_path: Path) -> Path:
-    row = '{"question": "How many?", "answer": "It is 3 * 4 = <<3*4=12>>12.\\nSo <<12+1=13>>13.\\n#### 1,013"}\n'
-    for split in ("train", "validation", "test"):
-        (tmp_path / f"{split}.jsonl").write_text(row)
-    return tmp_path
-
-
-def test_gsm8k_trains_on_the_reasoning_or_on_the_steps_alone(gsm8k: Path):
-    (whole,) = build("dataset=gsm8k", f"dataset.path={gsm8k}").examples("train")
-    assert whole.prompt == "Question: How many?\nAnswer:"
-    assert whole.target.endswith("\n#### 1,013")
-    (steps,) = build("dataset=gsm8k", f"dataset.path={gsm8k}", "dataset.prompt=seed").examples("train")
-    assert steps.target == " <<3*4=12>> <<12+1=13>> #### 1,013"
-    assert steps.answer == whole.answer
-
-
-def test_a_gold_answer_without_a_number_is_refused(gsm8k: Path):
-    (gsm8k / "train.jsonl").write_text('{"question": "Q?", "answer": "no idea"}\n')
-    with pytest.raises(DataError, match=r"gsm8k-train-0: the answer 'no idea' has no number after '####'"):
-        build("dataset=gsm8k", f"dataset.path={gsm8k}").examples("train")
 
 
 def test_a_limit_takes_the_first_examples():

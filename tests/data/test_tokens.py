@@ -1,3 +1,6 @@
+import re
+from itertools import accumulate, product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +49,9 @@ def test_a_target_longer_than_the_window_is_refused_by_name():
 
 @pytest.mark.parametrize(("prompt", "target"), [("Q", ""), ("", "x")])
 def test_an_example_whose_labels_are_all_ignored_is_refused(prompt: str, target: str):
-    with pytest.raises(DataError, match=rf"a: no token of the target '{target}' can be predicted .* labels are ignored"):
+    with pytest.raises(
+        DataError, match=rf"a: no token of the target '{target}' can be predicted .* labels are ignored"
+    ):
         tokenize([Example("a", prompt, target)], byte_tokenizer(adds_bos=False), 8, ends_with_eos=False)
 
 
@@ -58,13 +63,67 @@ def test_any_text_comes_back_from_its_tokens(prompt: str, target: str):
     assert TOKENIZER.decode(found.input_ids[found.target_start : -1]) == (target or "x")
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt-neox", "falcon", "llama2", "smollm2", "qwen3"])
-def test_real_tokenizers_keep_the_answer_whole(name: str):
+PROMPTS = ("", "Q: 1+1\nA:", "Answer: ", "Answer:\n", "naïve café — 3 €\nAnswer:", "🙂 Answer: ", "a\t", "word")
+TARGETS = (
+    "5", " 5", "12,0", " There are 12.", " <<3*4=12>>12\n#### 12", "<<3*4=12>>", "A", "\nB", " 🙂🙂 ok", "é", "  two",
+)  # fmt: skip
+REAL = ("gpt2", "gpt-neox", "falcon", "llama2", "smollm2", "qwen3")
+
+
+def token_bytes(tokens: list[str], *, sentencepiece: bool) -> list[int]:
+    """How many bytes of the text each token is, from its spelling in the vocabulary: no use of offsets."""
+    found = []
+    for token in tokens:
+        if not sentencepiece:
+            found.append(len(token))  # byte-level: a letter a byte
+        elif re.fullmatch("<0x[0-9A-F]{2}>", token):
+            found.append(1)
+        else:
+            found.append(len(token.replace("▁", " ").encode()))
+    return found
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_target_begins_with_the_token_that_holds_its_first_byte(name: str):
     tokenizer = AutoTokenizer.from_pretrained(real_data(f"tokenizers/{name}"))
-    example = Example("a", "Question: How many apples?\nAnswer:", " There are <<3*4=12>>12 apples.\n#### 12")
-    (found,) = tokenize([example], tokenizer, 500)
-    ends_with_eos = found.input_ids[-1] == tokenizer.eos_token_id
-    target = found.input_ids[found.target_start : len(found.input_ids) - ends_with_eos]
-    assert tokenizer.decode(target, clean_up_tokenization_spaces=False).strip() == example.target.strip()
+    examples = [Example(f"{p!r} {t!r}", p, t) for p, t in product(PROMPTS, TARGETS) if p or tokenizer.bos_token]
+    tokens = (
+        tokenize(examples, tokenizer, 500, ends_with_eos=False)
+        if name == "llama2"
+        else tokenize(examples, tokenizer, 500)
+    )
+    for example, found in zip(examples, tokens, strict=True):
+        bos = int(name == "llama2")
+        eos = int(name != "llama2")
+        assert (found.input_ids[0] == tokenizer.bos_token_id) == bool(bos) or not example.prompt
+        ids = found.input_ids[bos : len(found.input_ids) - eos]
+        ends = list(accumulate(token_bytes(tokenizer.convert_ids_to_tokens(ids), sentencepiece=name == "llama2")))
+        added = ends[-1] - len((example.prompt + example.target).encode())  # SentencePiece puts a space in front
+        assert added == bos
+        beginning = len(example.prompt.encode()) + added if example.prompt else 0
+        assert found.target_start - bos == next(i for i, end in enumerate(ends) if end > beginning), example.id
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_bos_is_there_once_where_the_tokenizer_adds_it_and_eos_is_learned(name: str):
+    tokenizer = AutoTokenizer.from_pretrained(real_data(f"tokenizers/{name}"))
+    (found,) = tokenize([Example("a", "Question: How many?\nAnswer:", " 12")], tokenizer, 500)
+    assert found.input_ids[-1] == tokenizer.eos_token_id
     starts_with_bos = tokenizer.bos_token_id is not None and found.input_ids[0] == tokenizer.bos_token_id
     assert starts_with_bos == (name == "llama2")
+    assert found.input_ids[1:-1].count(tokenizer.bos_token_id) == 0
+
+
+def test_progress_counts_the_texts():
+    seen: list[tuple[int, int]] = []
+    examples = [Example(str(i), "Q", "A") for i in range(2500)]
+    tokenize(examples, TOKENIZER, 10, on_progress=lambda done, total, speed: seen.append((done, total)))
+    assert seen == [(1000, 2500), (2000, 2500), (2500, 2500)]
+
+
+def test_an_example_that_comes_with_tokens_keeps_them():
+    prepared = Example("a", "", "", meta={"input_ids": [5, 6, 7], "target_start": 2})
+    text = Example("b", "Q", "A")
+    found = tokenize([prepared, text], TOKENIZER, 10)
+    assert (found[0].input_ids, found[0].target_start) == ([5, 6, 7], 2)
+    assert found[1:] == tokenize([text], TOKENIZER, 10)

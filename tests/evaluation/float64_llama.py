@@ -55,4 +55,5 @@ class Float64Llama(nn.Module):
             y = self.norm(x, f"{layer}.post_attention_layernorm")
             gate, up = (y @ self.weight(f"{layer}.mlp.{name}_proj").T for name in ("gate", "up"))
             x = x + (nn.functional.silu(gate) * up) @ self.weight(f"{layer}.mlp.down_proj").T
-        return SimpleNamespace(logits=self.norm(x, "model.norm") @ self.weight("lm_head").T)
+        head = "model.embed_tokens" if c.tie_word_embeddings else "lm_head"
+        return SimpleNamespace(logits=self.norm(x, "model.norm") @ self.weight(head).T)

@@ -9,11 +9,11 @@ import pytest
 from transformers import PreTrainedModel
 
 from lossbench.data.example import Example
-from lossbench.data.tokens import tokenize
+from lossbench.data.tokens import TokenizedExample, tokenize
 from lossbench.errors import ConfigError, DataError
 from lossbench.evaluation import answers
 from lossbench.evaluation.evaluate import evaluate
-from lossbench.evaluation.generate import generate
+from lossbench.evaluation.generate import Completion, generate
 from lossbench.evaluation.metrics import aggregate
 from lossbench.evaluation.perplexity import target_nll
 
@@ -60,7 +60,7 @@ def test_a_model_that_says_the_target_is_right_under_every_rule(
     monkeypatch.setattr(
         module,
         "generate",
-        lambda *args, **settings: [module.Completion([5, 0], text, "eos") for text in said],
+        lambda *args, **settings: [Completion([5, 0], text, "eos") for text in said],
     )
     tokens = tokenize(EXAMPLES, tokenizer, 256)
     found = evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="validation", metrics=["exact_match"])
@@ -137,3 +137,63 @@ def test_an_unknown_metric_names_the_nearest(llama: PreTrainedModel, tokenizer: 
     tokens = tokenize(EXAMPLES, tokenizer, 256)
     with pytest.raises(ConfigError, match=r"'perplexty' is no metric.*perplexity"):
         evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", metrics=["perplexty"])
+
+
+CHOICES = [
+    Example("text-0", "Which melts?", " ice", "B", ("stone", "ice", "iron")),
+    Example("text-1", "Which burns?", " wood", "A", ("wood", "water", "a very long stone")),
+]
+
+
+def test_choices_are_scored_as_texts_where_the_prompt_does_not_list_them(
+    llama: PreTrainedModel, tokenizer: Any
+) -> None:
+    task = SomeTask(metrics=("choices", "perplexity"), answer_rule="letter")
+    tokens = tokenize(CHOICES, tokenizer, 256)
+    found = evaluate(llama, tokenizer, task, CHOICES, tokens, split="test", batch_size=4)
+    for row, example in zip(found.rows, CHOICES, strict=True):
+        scores = row["choice_logprobs"]
+        assert row["acc"] == (max(scores) == scores[example.gold_choice])  # type: ignore[index]
+        per_byte = [score / size for score, size in zip(scores, row["choice_bytes"], strict=True)]
+        assert row["acc_bytes"] == (max(per_byte) == per_byte[row["gold_choice"]])
+        assert row["choice_chars"] == [len(choice) for choice in example.choices]
+    assert {"test/acc", "test/acc_norm", "test/acc_bytes", "test/choices/ece"} <= set(found.metrics)
+    assert not {"test/em", "test/letter_logprob"} & set(found.metrics)
+
+
+def test_letters_are_scored_where_the_prompt_lists_the_choices(llama: PreTrainedModel, tokenizer: Any) -> None:
+    asked = [Example("l-0", "Which?\nA. stone\nB. ice\nAnswer:", " B", "B", ("stone", "ice"))]
+    task = SomeTask(metrics=("exact_match", "choices"), answer_rule="letter", max_new_tokens=4)
+    found = evaluate(llama, tokenizer, task, asked, tokenize(asked, tokenizer, 256), split="test")
+    (row,) = found.rows
+    assert row["letter"] == "AB"[row["letter_logprobs"].index(max(row["letter_logprobs"]))]
+    assert row["letter_logprob"] == (row["letter"] == "B")
+    assert {"test/em", "test/letter_logprob", "test/choices/brier"} <= set(found.metrics)
+    assert not {"test/acc", "test/acc_norm"} & set(found.metrics)  # another task: never in the same column
+
+
+@pytest.mark.parametrize("answer", ["C", None, "ice"])
+def test_a_right_choice_that_is_none_of_the_choices_is_refused(
+    llama: PreTrainedModel, tokenizer: Any, answer: str | None
+) -> None:
+    broken = [Example("row-5", "Which?", " ice", answer, ("stone", "ice"))]
+    task = SomeTask(metrics=("choices",), answer_rule="letter")
+    with pytest.raises(DataError, match="row-5: the answer"):
+        evaluate(llama, tokenizer, task, broken, tokenize(broken, tokenizer, 256), split="test")
+
+
+def test_confidence_is_the_likelihood_of_what_was_generated(llama: PreTrainedModel, tokenizer: Any) -> None:
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    wanted = ["exact_match", "confidence"]
+    found = evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", metrics=wanted)
+    prompts = [row.input_ids[: row.target_start] for row in tokens]
+    completions = generate(llama, tokenizer, prompts, max_new_tokens=12, stop_strings=("Question:",))
+    for row, prompt, completion in zip(found.rows, prompts, completions, strict=True):
+        said = TokenizedExample("said", [*prompt, *completion.token_ids], len(prompt))
+        (score,) = target_nll(llama, [said])
+        assert row["sum_logprob"] == pytest.approx(-score.nll_sum, rel=1e-5)
+        assert row["mean_logprob"] == pytest.approx(-score.nll_sum / completion.n_new_tokens, rel=1e-5)
+        assert score.n_correct == score.n_tokens  # greedy: every token was the most probable one
+    assert aggregate(found.rows, "test") == found.metrics
+    with pytest.raises(ConfigError, match="ask for exact_match too"):
+        evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", metrics=["confidence"])

@@ -53,7 +53,7 @@ def test_error_classes_and_right_answers_add_up_to_all() -> None:
 def test_only_columns_that_every_row_fills_give_a_metric() -> None:
     full = {"nll_sum": 1.0, "n_tokens": 2, "eos_nll": 0.5, "entropy_sum": 0.5, "n_correct_tokens": 1, "n_bytes": 3}
     always = {"data/n_val", "val/nll", "val/ppl", "val/entropy", "val/token_accuracy"}
-    assert set(aggregate([full], "validation")) == always | {"val/eos_nll", "val/bits_per_byte"}
+    assert set(aggregate([full], "validation")) == always | {"val/eos_nll", "val/bits_per_byte", "val/byte_ppl"}
     for missing in (None, float("nan")):
         assert set(aggregate([full, full | {"eos_nll": missing, "n_bytes": missing}], "validation")) == always
 
@@ -66,3 +66,42 @@ def test_a_diverged_model_shows_nan_instead_of_losing_its_metric() -> None:
 
 def test_the_order_of_the_rows_changes_nothing() -> None:
     assert aggregate(ROWS[::-1], "test") == aggregate(ROWS, "test")
+
+
+def test_choices_are_averaged_and_their_calibration_is_that_of_the_softmax() -> None:
+    rows = [
+        {"gold_choice": 0, "choice_logprobs": [math.log(0.03), math.log(0.01)], "acc": True, "acc_norm": False},
+        {"gold_choice": 0, "choice_logprobs": [math.log(0.01), math.log(0.01)], "acc": True, "acc_norm": True},
+    ]
+    found = aggregate(rows, "test")
+    assert found["test/acc"] == 1
+    assert found["test/acc_norm"] == 0.5
+    assert found["test/choices/nll"] == pytest.approx(-(math.log(0.75) + math.log(0.5)) / 2)
+    assert found["test/choices/brier"] == pytest.approx((2 * 0.25**2 + 2 * 0.5**2) / 2)
+    assert found["test/choices/ece"] == pytest.approx((0.25 + 0.5) / 2)
+
+
+def test_a_loop_shows_in_the_texts_and_a_crash_of_the_seed_metrics_is_counted() -> None:
+    rows = [
+        {"completion": "go " * 20, "gold_steps": "<<1+1=2>>"},
+        {"completion": "<<1+1=2>> done #### 1,250", "gold_steps": "<<1+1=2>> #### 1250"},
+    ]
+    found = aggregate(rows, "test")
+    assert found["test/text/rep_4"] == pytest.approx((1 - 1 / 17) / 2)
+    assert found["test/text/words"] == pytest.approx((20 + 4) / 2)
+    assert found["test/steps/iou"] == 0.5
+    assert found["test/seed/crashed"] == 0.5
+    assert found["test/seed/missing_steps"] == 1.0  # of the one that did not crash
+
+
+def test_texts_without_steps_in_the_gold_solutions_have_no_step_metrics() -> None:
+    found = aggregate([{"completion": "<<1+1=2>>", "gold_steps": ""}], "test")
+    assert not [name for name in found if "/steps/" in name or "/seed/" in name]
+
+
+def test_words_and_bytes_divide_the_likelihood_without_eos() -> None:
+    row = {"nll_sum": 5.0, "n_tokens": 4, "entropy_sum": 1.0, "n_correct_tokens": 1, "eos_nll": 1.0}
+    found = aggregate([{**row, "n_bytes": 8, "n_words": 2}], "test")
+    assert found["test/byte_ppl"] == pytest.approx(math.exp(4 / 8))
+    assert found["test/word_ppl"] == pytest.approx(math.exp(4 / 2))
+    assert found["test/bits_per_byte"] == pytest.approx(4 / 8 / math.log(2))

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from lossbench.data.tokens import TokenizedExample
+from lossbench.data.example import Example
+from lossbench.data.tokens import TokenizedExample, tokenize
 from lossbench.errors import ConfigError, DataError, ModelError
 from lossbench.evaluation import perplexity
 from tests.evaluation import golden
 from tests.evaluation.float64_llama import Float64Llama
+from tests.real_data import real_data
 
 GOLDEN = golden.load("ppl")
 WINDOWS = [
@@ -67,9 +69,14 @@ def token_nll(model: Any, ids: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize(("ids", "window"), UNSOUND)
 def test_bos_before_each_disjoint_window_scores_every_token_once(exact: Any, ids: list[int], window: dict) -> None:
-    """The golden file is wrong in these eight cases, where a stride of max_length leaves a gap behind bodies of
-    max_length - 1: its loop reads the gap's token at index -1, that is from the logits after the end of the window that
-    follows it (asserted below), and may lose the last token. Here bodies follow one another without a gap."""
+    """In these eight cases (stride = max_length) the golden file is not what it defines, "every token is scored".
+
+    Its windows begin max_length apart while their bodies hold max_length - 1 tokens, so one token between two windows
+    is in neither. Its loop counts from the token's place in the window that follows, -1, and so reads the last row of
+    that window's logits: a prediction made after the token's own future. In the two cases of 64 tokens the token that
+    no window follows is lost (63 scored, `unscored_positions` empty). The first half of this test reproduces all eight
+    sums in this way, to 1e-9; the second holds ours, whose bodies follow one another without a gap, to the definition.
+    """
     length = window["max_length"]
     with torch.no_grad():
         total, seen = 0.0, 0
@@ -86,6 +93,74 @@ def test_bos_before_each_disjoint_window_scores_every_token_once(exact: Any, ids
     found = perplexity.rolling(exact, ids, length, length, bos="each_window")
     assert found.n_scored == len(ids)
     assert found.nll_sum == pytest.approx(expected, abs=1e-9, rel=0)
+
+
+ROLLING = [
+    pytest.param(case["ids"], window, id=f"{case['n']} tokens, {window['max_length']}")
+    for case in GOLDEN["cases"]
+    for window in case["lm_eval_rolling"]
+]
+
+
+@pytest.mark.parametrize(("ids", "window"), ROLLING)
+def test_rolling_windows_of_the_harness(exact: Any, single: PreTrainedModel, ids: list[int], window: dict) -> None:
+    for model, tolerance in ((exact, 1e-9), (single, 1e-4 * len(ids))):
+        found = perplexity.lm_eval_rolling(model, ids, window["max_length"], window["prefix"])
+        assert found.n_scored == window["n_scored"] == len(ids)
+        assert found.nll_sum == pytest.approx(window["nll_sum"], abs=tolerance, rel=0)
+
+
+def test_the_token_before_a_piece_takes_no_room_of_the_window(single: PreTrainedModel) -> None:
+    ids = [5, 6, 7, 8] * 64  # 256 tokens in two pieces of the model's whole window of 128
+    found = perplexity.lm_eval_rolling(single, ids, 128, 2)
+    expected = sum(token_nll(single, part).sum().item() for part in ([2, *ids[:128]], ids[127:]))
+    assert found.n_scored == 256
+    assert found.nll_sum == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", ["1", "3"])
+def test_perplexities_of_pages_agree_with_the_harness(llama: PreTrainedModel, tokenizer: Any, batch_size: str) -> None:
+    run, max_length = golden.load("lm_eval_e2e")["batch_sizes"][batch_size], golden.load("lm_eval_e2e")["max_length"]
+    total, n_words, n_bytes = 0.0, 0, 0
+    for sample in run["samples"]["mini_wikitext"]:
+        ((page,),) = sample["arguments"]
+        ids = tokenizer(page, add_special_tokens=False)["input_ids"]
+        found = perplexity.lm_eval_rolling(llama, ids, max_length, tokenizer.bos_token_id, batch_size=int(batch_size))
+        assert [-found.nll_sum] == pytest.approx(sample["resps"][0], abs=1e-4 * found.n_scored)
+        # The harness divides by the words and bytes of the raw page, of which the golden holds the numbers alone.
+        total, n_words = total + found.nll_sum, n_words + sample["word_perplexity"][1]
+        n_bytes += sample["byte_perplexity"][1]
+    expected = run["results"]["mini_wikitext"]
+    assert perplexity.word_ppl(total, n_words) == pytest.approx(expected["word_perplexity,none"], rel=1e-4)
+    assert perplexity.byte_ppl(total, n_bytes) == pytest.approx(expected["byte_perplexity,none"], rel=1e-5)
+    assert perplexity.bits_per_byte(total, n_bytes) == pytest.approx(expected["bits_per_byte,none"], rel=1e-6)
+
+
+def test_real_rows_have_the_perplexity_of_an_independent_loop_in_float64() -> None:
+    folder = real_data("models/stories260K")
+    lines = real_data("datasets/wikitext-2/test.txt").read_text(encoding="utf-8").splitlines()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    loop = Float64Llama(folder)
+    rows = [line for line in lines if line.strip()][:40]
+    examples = tokenize([Example(str(n), "", row[:400]) for n, row in enumerate(rows)], tokenizer, 512)
+    scores = perplexity.target_nll(model, examples, batch_size=16)
+    found = perplexity.ppl(sum(score.nll_sum for score in scores), sum(score.n_tokens for score in scores))
+    expected = [token_nll(loop, example.input_ids).tolist() for example in examples]
+    n_tokens = sum(map(len, expected))
+    assert sum(score.n_tokens for score in scores) == n_tokens > 5000
+    assert found == pytest.approx(perplexity.ppl(sum(map(sum, expected)), n_tokens), rel=1e-4)
+    for score, row in zip(scores, expected, strict=True):
+        assert score.nll_sum == pytest.approx(sum(row), abs=1e-4 * len(row))
+
+    ids = examples[0].input_ids[1:] + examples[1].input_ids[1:] + examples[2].input_ids[1:]
+    windows = [perplexity.rolling(one, ids, 128, 64, bos=tokenizer.bos_token_id) for one in (model, loop)]
+    assert windows[0].ppl == pytest.approx(windows[1].ppl, rel=1e-4)
+
+
+def test_words_are_counted_as_the_harness_splits_them() -> None:
+    assert perplexity.lm_eval_words("one two\n\nthree") == 3
+    assert perplexity.lm_eval_words(" = Page = \n") == 5  # an empty word before the first space and after the last
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
@@ -124,6 +199,14 @@ def test_likelihoods_of_choices_agree_with_the_harness(llama: PreTrainedModel, t
     found = [score.nll_sum for score in perplexity.target_nll(llama, examples)]
     assert len(found) == 66
     assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_entropies_agree_with_the_golden_in_nats() -> None:
+    case = golden.load("text_stats")["token_entropy"]
+    logits = torch.tensor(case["logits"], dtype=torch.float64)
+    found = perplexity._token_statistics(logits, logits.argmax(-1))
+    assert found[:, 1].tolist() == pytest.approx(case["entropy_nats"], abs=1e-9)
+    assert (-found[:, 0]).exp().tolist() == pytest.approx(case["max_prob"], abs=1e-9)
 
 
 def test_entropy_right_tokens_and_last_nll_are_those_of_the_scored_rows(model: PreTrainedModel) -> None:

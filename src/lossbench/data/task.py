@@ -5,16 +5,50 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from lossbench.config import DatasetConfig
 from lossbench.data.example import Example
+from lossbench.data.splits import Split as Split
+from lossbench.data.tokens import TokenizedExample
 from lossbench.errors import ConfigError, DataError, nearest
 
-Split = Literal["train", "validation", "test"]
+
+@dataclass(frozen=True)
+class Scoring:
+    """How the answers of a task are generated, read and judged."""
+
+    metrics: tuple[str, ...] = ("exact_match", "perplexity")
+    answer_rule: str = "lossbench"
+    stop_strings: tuple[str, ...] = ("Question:",)
+    max_new_tokens: int = 256
+    ends_with_eos: bool = True  # False where a target is cut out of a longer text
+
+
+@dataclass
+class Notes:
+    """What a reader of the results should know about the data: sentences, and counts by name (`test_skipped`)."""
+
+    sentences: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def say(self, sentence: str) -> None:
+        """Add a sentence, once."""
+        if sentence not in self.sentences:
+            self.sentences.append(sentence)
+
+    def count_truncated(self, split: str, tokens: Sequence[TokenizedExample], window: int) -> None:
+        """Count the prompts of a split that were cut off to fit `window` tokens, and say so."""
+        count = self.counts[f"{split}_truncated"] = sum(example.truncated for example in tokens)
+        if count:
+            self.say(
+                f"{count:,} of {len(tokens):,} prompts of {split} lost their beginning: with their targets they have "
+                f"more than {window:,} tokens."
+            )
 
 
 class Task(BaseModel, ABC):
@@ -25,19 +59,46 @@ class Task(BaseModel, ABC):
 
     path: str | None = None
     revision: str | None = None
+    skip_bad: bool = False
 
-    metrics: ClassVar[tuple[str, ...]] = ("exact_match", "perplexity")
-    answer_rule: ClassVar[str] = "lossbench"
-    stop_strings: ClassVar[tuple[str, ...]] = ("Question:",)
-    max_new_tokens: ClassVar[int] = 256
-    ends_with_eos: ClassVar[bool] = True  # False where a target is cut out of a longer text
+    prepared_length: ClassVar[int | None] = None  # tokens of a row that the vision-loss paper prepared
+    _notes: Notes = PrivateAttr(default_factory=Notes)
 
     @abstractmethod
     def examples(self, split: Split) -> list[Example]:
         """All examples of a split, in an order that never changes."""
 
+    def scoring(self) -> Scoring:
+        """How answers are judged; it may depend on the options."""
+        return Scoring()
+
     def check_available(self) -> None:
         """Raise `DataError` at once, before heavy imports, where the source is known to be missing."""
+
+    @property
+    def notes(self) -> Notes:
+        """What was found out while the examples were read."""
+        return self._notes
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.scoring().metrics
+
+    @property
+    def answer_rule(self) -> str:
+        return self.scoring().answer_rule
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        return self.scoring().stop_strings
+
+    @property
+    def max_new_tokens(self) -> int:
+        return self.scoring().max_new_tokens
+
+    @property
+    def ends_with_eos(self) -> bool:
+        return self.scoring().ends_with_eos
 
 
 _tasks: dict[str, type[Task]] = {}
@@ -69,7 +130,7 @@ def create(config: DatasetConfig) -> Task:
         raise ConfigError(f"dataset.task={config.task!r} is no task.{nearest(config.task, tasks)}")
     task = tasks[config.task]
     try:
-        return task(path=config.path, revision=config.revision, **config.options)
+        return task(path=config.path, revision=config.revision, skip_bad=config.skip_bad, **config.options)
     except ValidationError as error:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"]))
@@ -78,6 +139,8 @@ def create(config: DatasetConfig) -> Task:
                 f"Unknown key dataset.{key}={fault['input']!r} for the task {config.task!r}."
                 f"{nearest(key, [*task.model_fields, *DatasetConfig.model_fields])}"
             ) from None
+        if fault["type"] == "value_error":
+            raise ConfigError(f"dataset: {fault['ctx']['error']}.") from None
         raise ConfigError(f"dataset.{key}={fault['input']!r} cannot be used: {fault['msg']}.") from None
 
 

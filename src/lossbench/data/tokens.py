@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from lossbench.data import token_cache
 from lossbench.data.example import Example
+from lossbench.data.token_cache import Encoded
 from lossbench.errors import DataError
+
+AT_ONCE = 1000  # texts in one call of the tokenizer, which spreads them over the cores
+
+OnProgress = Callable[[int, int, float], None]
+"""Called after each batch with (texts done, texts in all, tokens per second)."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +31,23 @@ class TokenizedExample:
 
 
 def tokenize(
-    examples: Sequence[Example], tokenizer: Any, max_length: int, *, ends_with_eos: bool = True
+    examples: Sequence[Example],
+    tokenizer: Any,
+    max_length: int,
+    *,
+    ends_with_eos: bool = True,
+    cache: Path | None = None,
+    on_progress: OnProgress | None = None,
 ) -> list[TokenizedExample]:
     """Tokenise prompt and target as one text, so that training and generation see the same tokens.
 
     The boundary comes from character offsets: the target begins with the first token that holds one of its
     characters. An example that is longer than `max_length` tokens loses the beginning of its prompt, never BOS and
     never a token of its target; a target that does not fit by itself raises `DataError`, and so does a text without
-    any token to learn.
+    any token to learn. Examples that come with tokens (`lossbench.data.prepared`) keep them.
+
+    With a `cache` folder the tokens of the same texts under the same tokenizer are computed once; what the window and
+    the special tokens make of them is not stored.
     """
     if not examples:
         return []
@@ -38,33 +56,72 @@ def tokenize(
             f"The tokenizer {type(tokenizer).__name__} gives no character offsets, which the exact boundary between "
             "prompt and target needs; save it as a fast tokenizer (tokenizer.json)."
         )
-    texts = [example.prompt + example.target for example in examples]
-    encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
     # falcon and qwen have no BOS; tokenizers that never add theirs (gpt2) were not trained with one in front.
     bos = [tokenizer.bos_token_id] if _adds_bos(tokenizer) else []
     eos = [tokenizer.eos_token_id] if ends_with_eos and tokenizer.eos_token_id is not None else []
-
+    texts = [example for example in examples if "input_ids" not in example.meta]
+    encoded = iter(_encode_cached(texts, tokenizer, cache, on_progress))
     found = []
-    for example, ids, offsets in zip(examples, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-        boundary = next((i for i, (_, end) in enumerate(offsets) if end > len(example.prompt)), len(ids))
-        prompt, target = [*bos, *ids[:boundary]], [*ids[boundary:], *eos]
-        if not target or len(prompt) + len(target) < 2:
-            raise DataError(
-                f"{example.id}: no token of the target {example.target!r} can be predicted from one before it, so all its "
-                "labels are ignored and there is nothing to learn. Leave the example out."
-            )
-        room = max_length - len(target)
-        if room < len(bos):
-            raise DataError(
-                f"{example.id}: its target alone is {len(target)} tokens long, but prompt and target together must fit "
-                f"into {max_length} (the model's context window, or dataset.max_length). Leave the example "
-                f"out, shorten it, or take a model with a longer context window."
-            )
-        truncated = len(prompt) > room
-        if truncated:
-            prompt = [*bos, *prompt[len(prompt) - room + len(bos) :]]
-        found.append(TokenizedExample(example.id, [*prompt, *target], len(prompt), truncated))
+    for example in examples:
+        if "input_ids" in example.meta:
+            ids, start = example.meta["input_ids"], example.meta["target_start"]
+            found.append(_fitted(example, ids[:start], ids[start:], [], max_length))
+        else:
+            ids, boundary = next(encoded)
+            found.append(_fitted(example, [*bos, *ids[:boundary]], [*ids[boundary:], *eos], bos, max_length))
     return found
+
+
+def _encode_cached(
+    examples: Sequence[Example], tokenizer: Any, cache: Path | None, on_progress: OnProgress | None
+) -> Encoded:
+    name = token_cache.key(examples, tokenizer) if cache is not None and examples else ""
+    stored = token_cache.read(cache, name) if cache is not None and examples else None
+    if stored is not None and len(stored) == len(examples):
+        return stored
+    encoded = _encode(examples, tokenizer, on_progress)
+    if cache is not None and examples:
+        token_cache.write(cache, name, encoded)
+    return encoded
+
+
+def _encode(examples: Sequence[Example], tokenizer: Any, on_progress: OnProgress | None) -> Encoded:
+    found: Encoded = []
+    started, tokens = time.monotonic(), 0
+    for first in range(0, len(examples), AT_ONCE):
+        batch = examples[first : first + AT_ONCE]
+        texts = [example.prompt + example.target for example in batch]
+        # verbose=False: no warning about long texts, which are cut below
+        encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        for example, ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            boundary = next((i for i, (_, end) in enumerate(offsets) if end > len(example.prompt)), len(ids))
+            found.append((ids, boundary))
+            tokens += len(ids)
+        if on_progress is not None:
+            on_progress(len(found), len(examples), tokens / max(time.monotonic() - started, 1e-9))
+    return found
+
+
+def _fitted(
+    example: Example, prompt: list[int], target: list[int], bos: list[int], max_length: int
+) -> TokenizedExample:
+    """Cut the prompt so that the whole fits; `bos` is what it begins with and keeps."""
+    if not target or len(prompt) + len(target) < 2:
+        raise DataError(
+            f"{example.id}: no token of the target {example.target!r} can be predicted from one before it, so all its "
+            "labels are ignored and there is nothing to learn. Leave the example out."
+        )
+    room = max_length - len(target)
+    if room < len(bos):
+        raise DataError(
+            f"{example.id}: its target alone is {len(target)} tokens long, but prompt and target together must fit "
+            f"into {max_length} (the model's context window, or dataset.max_length). Leave the example "
+            f"out, shorten it, or take a model with a longer context window."
+        )
+    truncated = len(prompt) > room
+    if truncated:
+        prompt = [*bos, *prompt[len(prompt) - room + len(bos) :]]
+    return TokenizedExample(example.id, [*prompt, *target], len(prompt), truncated)
 
 
 def _adds_bos(tokenizer: Any) -> bool:

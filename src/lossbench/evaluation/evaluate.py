@@ -1,7 +1,8 @@
-"""One evaluation, top to bottom: generate, read the answers, score the targets, put the numbers together."""
+"""One evaluation, top to bottom: generate, read the answers, score targets and choices, put the numbers together."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,20 +11,24 @@ from typing import TYPE_CHECKING, Any
 from lossbench.data.example import Example
 from lossbench.data.tokens import TokenizedExample
 from lossbench.errors import ConfigError, DataError, nearest
-from lossbench.evaluation import answers
-from lossbench.evaluation.generate import Completion, generate
+from lossbench.evaluation import answers, rows
+from lossbench.evaluation.choices import score_choices, score_letters
+from lossbench.evaluation.featurizer import load as load_featurizer
+from lossbench.evaluation.generate import generate
 from lossbench.evaluation.metrics import aggregate
-from lossbench.evaluation.perplexity import TargetScore, target_nll
+from lossbench.evaluation.open_ended import MauveProtocol, mauve_rows
+from lossbench.evaluation.perplexity import target_nll
+from lossbench.models.load import context_window
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from lossbench.data.task import Task
 
-METRICS = ("exact_match", "perplexity")
+METRICS = ("exact_match", "confidence", "choices", "perplexity", "mauve")
 
 OnProgress = Callable[[str, int, int, float], None]
-"""Called after each batch with (`generate` or `score`, examples done, examples in all, tokens per second)."""
+"""Called after each batch with (`generate`, `score`, ..., examples done, examples in all, tokens per second)."""
 
 
 @dataclass(frozen=True)
@@ -47,98 +52,86 @@ def evaluate(
     sample_seed: int | None = None,
     temperature: float = 1.0,
     batch_size: int = 8,
+    mauve: MauveProtocol | None = None,
     on_progress: OnProgress | None = None,
 ) -> Evaluation:
     """Evaluate `model` on `examples` of one split; `tokenized[i]` are the tokens of `examples[i]`.
 
-    `metrics` are of `exact_match` (generate after the prompt and compare answers under `task.answer_rule`) and
-    `perplexity` (the likelihood of the targets); None takes the task's own, as with `max_new_tokens`. Decoding is
-    greedy unless a `sample_seed` is given. Raises `DataError` where exact match is asked and no answer can be read from
-    a gold text.
+    `metrics` are of
+
+    exact_match   generate after the prompt and compare answers under `task.answer_rule`
+    confidence    beside exact_match: how sure the model was of what it generated
+    choices       the likelihood of each choice after the prompt, or of its letter where the prompt lists the choices
+    perplexity    the likelihood of the targets
+    mauve         sampled continuations against the targets, by `mauve` (`MauveProtocol()` unless given)
+
+    None takes the task's own, as with `max_new_tokens`. Decoding is greedy unless a `sample_seed` is given (MAUVE
+    always samples). Raises `DataError` where an answer or a choice is asked and a row has no gold one.
     """
     wanted = tuple(task.metrics if metrics is None else metrics)
     _check(task, wanted, examples, tokenized)
-    columns: list[list[dict[str, Any]]] = [
-        [_identity(example, tokens, split) for example, tokens in zip(examples, tokenized, strict=True)]
-    ]
+    prompts = [tokens.input_ids[: tokens.target_start] for tokens in tokenized]
+
+    def during(stage: str) -> Callable[[int, int, float], None] | None:
+        return partial(on_progress, stage) if on_progress else None
+
+    columns: list[list[rows.Row]] = [[rows.identity(*pair, split) for pair in zip(examples, tokenized, strict=True)]]
 
     if "exact_match" in wanted:
         completions = generate(
             model,
             tokenizer,
-            [tokens.input_ids[: tokens.target_start] for tokens in tokenized],
+            prompts,
             max_new_tokens=task.max_new_tokens if max_new_tokens is None else max_new_tokens,
             stop_strings=task.stop_strings,
             batch_size=batch_size,
             sample_seed=sample_seed,
             temperature=temperature,
-            on_progress=partial(on_progress, "generate") if on_progress else None,
+            on_progress=during("generate"),
         )
-        columns.append([_answer(task.answer_rule, *row) for row in zip(examples, tokenized, completions, strict=True)])
+        written = zip(examples, tokenized, completions, strict=True)
+        columns.append([rows.answer(task.answer_rule, *parts) for parts in written])
+        if "confidence" in wanted:
+            said = [
+                TokenizedExample(example.id, [*prompt, *completion.token_ids], len(prompt))
+                for example, prompt, completion in zip(examples, prompts, completions, strict=True)
+            ]
+            sure = target_nll(model, said, batch_size=batch_size, on_progress=during("confidence"))
+            columns.append([rows.confidence(score) for score in sure])
+
+    if "choices" in wanted:
+        window = context_window(model) or sys.maxsize
+        score = score_letters if rows.asks_for_letter(examples[0]) else score_choices
+        found: Sequence[Any] = score(
+            model, tokenizer, examples, max_length=window, batch_size=batch_size, on_progress=during("choices")
+        )
+        row = rows.letter_choice if rows.asks_for_letter(examples[0]) else rows.choice
+        columns.append([row(*pair) for pair in zip(examples, found, strict=True)])
 
     if "perplexity" in wanted:
-        progress = partial(on_progress, "score") if on_progress else None
-        scores = target_nll(model, tokenized, batch_size=batch_size, on_progress=progress)
-        columns.append([_likelihood(task.ends_with_eos, *row) for row in zip(examples, tokenized, scores, strict=True)])
+        scores = target_nll(model, tokenized, batch_size=batch_size, on_progress=during("score"))
+        scored = zip(examples, tokenized, scores, strict=True)
+        columns.append([rows.likelihood(task.ends_with_eos, *parts) for parts in scored])
 
-    rows = [{name: value for part in parts for name, value in part.items()} for parts in zip(*columns, strict=True)]
-    return Evaluation(aggregate(rows, split), rows)
+    if "mauve" in wanted:
+        protocol = mauve or MauveProtocol()
+        featurizer = load_featurizer(protocol.featurizer, pooling=protocol.pooling)
+        columns.append(
+            mauve_rows(
+                model, tokenizer, examples, tokenized, featurizer, protocol,
+                batch_size=batch_size, on_progress=on_progress,
+            )
+        )  # fmt: skip
 
-
-def _identity(example: Example, tokens: TokenizedExample, split: str) -> dict[str, Any]:
-    return {
-        "id": example.id,
-        "split": split,
-        "prompt": example.prompt,
-        "prompt_tokens": tokens.target_start,
-        "truncated": tokens.truncated,
-    }
-
-
-def _answer(rule: str, example: Example, tokens: TokenizedExample, completion: Completion) -> dict[str, Any]:
-    text, gold = completion.text, _gold_text(example, rule)
-    row = {
-        "completion": text,
-        "stop_reason": completion.stop_reason,
-        "n_new_tokens": completion.n_new_tokens,
-        "gold": example.answer,
-        "gold_value": answers.extract(gold, rule),
-        "prediction": answers.extract(text, rule),
-        "em": answers.exact_match(text, gold, rule),
-        "error_class": answers.error_class(
-            text, gold, completion.stop_reason, rule=rule, truncated_prompt=tokens.truncated
-        ),
-    }
-    if rule == "lossbench":  # numbers as others read them, beside ours
-        row |= {
-            "em_strict": answers.exact_match(text, gold, "gsm8k_strict"),
-            "em_flexible": answers.exact_match(text, gold, "gsm8k_flexible"),
-            "em_seed": answers.exact_match(text, gold, "seed"),
-        }
-    return row
-
-
-def _likelihood(ends_with_eos: bool, example: Example, tokens: TokenizedExample, score: TargetScore) -> dict[str, Any]:
-    is_whole = tokens.target_start > 0  # otherwise its first token is unscored, and the bytes are not those of the NLL
-    return {
-        "nll_sum": score.nll_sum,
-        "n_tokens": score.n_tokens,
-        "eos_nll": score.last_nll if ends_with_eos else None,
-        "entropy_sum": score.entropy_sum,
-        "n_correct_tokens": score.n_correct,
-        "n_bytes": len(example.target.encode()) if is_whole else None,
-    }
-
-
-def _gold_text(example: Example, rule: str) -> str:
-    """The gold answer as a text that every number rule can read: a bare `12` gets the marker that some rules need."""
-    answer = example.answer or ""
-    return answer if rule == "letter" or "####" in answer else f"#### {answer}"
+    table = [{name: value for part in parts for name, value in part.items()} for parts in zip(*columns, strict=True)]
+    return Evaluation(aggregate(table, split), table)
 
 
 def _check(
     task: Task, wanted: Sequence[str], examples: Sequence[Example], tokenized: Sequence[TokenizedExample]
 ) -> None:
+    if "confidence" in wanted and "exact_match" not in wanted:
+        raise ConfigError("The metric confidence is that of generated answers: ask for exact_match too.")
     if not wanted:
         raise ConfigError(f"No metric was asked for: choose of {', '.join(METRICS)}.")
     for name in wanted:
@@ -152,9 +145,17 @@ def _check(
         for example in examples:
             if (
                 example.answer is None
-                or answers.extract(_gold_text(example, task.answer_rule), task.answer_rule) is None
+                or answers.extract(rows.gold_text(example, task.answer_rule), task.answer_rule) is None
             ):
                 raise DataError(
                     f"{example.id}: no answer can be read from the gold text {example.answer!r} by the rule "
                     f"{task.answer_rule!r}, so nothing could match it: mend the row or leave it out."
+                )
+    if "choices" in wanted:
+        for example in examples:
+            if example.gold_choice is None or rows.asks_for_letter(example) != rows.asks_for_letter(examples[0]):
+                raise DataError(
+                    f"{example.id}: the answer {example.answer!r} is not the letter of one of its "
+                    f"{len(example.choices)} choices, or its prompt asks in another way than the first one: mend the "
+                    "row or leave it out."
                 )

@@ -6,15 +6,19 @@ A mean over tokens is total over total, never a mean of examples' means; a share
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lossbench.evaluation import calibration, formulas, text_statistics
 from lossbench.evaluation.answers import ERROR_CLASSES
-from lossbench.evaluation.perplexity import bits_per_byte, ppl
+from lossbench.evaluation.open_ended import mauve_metrics
+from lossbench.evaluation.perplexity import bits_per_byte, byte_ppl, ppl, word_ppl
 
 Row = Mapping[str, Any]
 
 EXACT_MATCHES = ("em", "em_strict", "em_flexible", "em_seed")
+CHOICES = ("acc", "acc_norm", "acc_bytes", "letter_logprob")
 PREFIXES = {"validation": "val"}
 
 
@@ -25,10 +29,26 @@ def aggregate(rows: Sequence[Row], split: str) -> dict[str, float]:
     stops/REASON: of each way to end a text. new_tokens: generated tokens an example. nll: nats a target token, all
     targets together; ppl = exp(nll); eos_nll: nats at the end-of-sequence tokens alone. entropy: mean entropy in nats
     of the predictions at the target tokens; token_accuracy: the fraction of them that is the most probable token.
-    bits_per_byte: of the targets' text, without EOS. data/n_SPLIT: the number of examples.
+    bits_per_byte, byte_ppl, word_ppl: of the targets' text, without EOS, words split at white space. truncated: the
+    fraction of prompts that lost their beginning. data/n_SPLIT: the number of examples.
+
+    acc, acc_norm, acc_bytes, letter_logprob: fractions (see `choices`); choices/*: calibration of the softmax over the
+    choices; confidence/*: calibration of exp(mean log p) of the generated tokens against em. text/*: repetition and
+    diversity of the completions (see `text_statistics`). steps/*, seed/*: the `<<...>>` steps (see `formulas`).
+    mauve[FEATURIZER]: see `open_ended`.
     """
     prefix = PREFIXES.get(split, split)
-    found = {**_answer_metrics(rows), **_token_metrics(rows)}
+    found = {
+        **_answer_metrics(rows),
+        **_confidence_metrics(rows),
+        **_choice_metrics(rows),
+        **_token_metrics(rows),
+        **_text_metrics(rows),
+        **_step_metrics(rows),
+        **(mauve_metrics(rows) if _has(rows, "mauve_human") else {}),
+    }
+    if _has(rows, "truncated"):
+        found["truncated"] = _mean(_column(rows, "truncated"))
     return {f"data/n_{prefix}": float(len(rows))} | {f"{prefix}/{name}": value for name, value in found.items()}
 
 
@@ -59,8 +79,88 @@ def _token_metrics(rows: Sequence[Row]) -> dict[str, float]:
         found["eos_nll"] = _mean(_column(rows, "eos_nll"))
     if _fills(rows, "n_bytes"):
         eos_sum = math.fsum(_column(rows, "eos_nll")) if has_eos else 0.0
-        found["bits_per_byte"] = bits_per_byte(nll_sum - eos_sum, sum(_column(rows, "n_bytes")))
+        n_bytes = sum(_column(rows, "n_bytes"))
+        found["bits_per_byte"] = bits_per_byte(nll_sum - eos_sum, n_bytes)
+        found["byte_ppl"] = byte_ppl(nll_sum - eos_sum, n_bytes)
+        if _fills(rows, "n_words") and (n_words := sum(_column(rows, "n_words"))):
+            found["word_ppl"] = word_ppl(nll_sum - eos_sum, n_words)
     return found
+
+
+def _confidence_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    if not _has(rows, "mean_logprob"):
+        return {}
+    sure = [min(1.0, math.exp(value)) for value in _column(rows, "mean_logprob")]
+    found = _calibration("confidence", sure, _column(rows, "em"))
+    found["confidence/mean"] = _mean(sure)
+    found["confidence/entropy"] = _mean(_column(rows, "mean_entropy"))
+    area = calibration.area_under_roc(sure, _column(rows, "em"))
+    return found if math.isnan(area) else found | {"confidence/auroc": area}
+
+
+def _choice_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    found = {name: _mean(_column(rows, name)) for name in CHOICES if _has(rows, name)}
+    for column in ("choice_logprobs", "letter_logprobs"):
+        if _has(rows, column):
+            among = [calibration.softmax(list(values)) for values in _column(rows, column)]
+            gold = _column(rows, "gold_choice")
+            found |= _calibration("choices", *calibration.top_choice(among, gold))
+            found["choices/brier"] = calibration.multiclass_brier(among, gold)
+            right = (p[place] for p, place in zip(among, gold, strict=True))
+            found["choices/nll"] = _mean(-math.log(p) if p else math.inf for p in right)
+    return found
+
+
+def _calibration(name: str, sure: Sequence[float], correct: Sequence[bool]) -> dict[str, float]:
+    return {
+        f"{name}/ece": calibration.expected_calibration_error(sure, correct),
+        f"{name}/ece_adaptive": calibration.expected_calibration_error(sure, correct, binning="adaptive"),
+        f"{name}/brier": calibration.brier(sure, correct),
+    }
+
+
+def _text_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    if not _has(rows, "completion"):
+        return {}
+    texts = [text.split() for text in _column(rows, "completion")]
+    lengths = [len(words) for words in texts]
+    found = {f"text/rep_{n}": _mean(text_statistics.rep_n(words, n) for words in texts) for n in (1, 2, 3, 4)}
+    found |= {f"text/distinct_{n}": text_statistics.distinct_n(texts, n) for n in (1, 2, 3, 4)}
+    found["text/diversity"] = _mean(text_statistics.diversity(words) for words in texts)
+    found["text/zipf"] = text_statistics.zipf_coefficient(word for words in texts for word in words)
+    found["text/words"] = _mean(lengths)
+    if len(texts) > 1:
+        found["text/words_sd"] = statistics.stdev(lengths)
+        some = [
+            text_statistics.tokenize_13a(text)
+            for text in _column(rows, "completion")[: text_statistics.MAX_SELF_BLEU_TEXTS]
+        ]
+        found["text/self_bleu"] = _mean(text_statistics.self_bleu(some))
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def _step_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """Means over the examples for which a quantity exists. Without a step in any gold solution there are none."""
+    if not any(row.get("gold_steps") for row in rows):
+        return {}
+    pairs = [(row["completion"], row["gold_steps"]) for row in rows]
+    ours = [formulas.step_metrics(*pair) for pair in pairs]
+    found = {"steps/without_gold": _mean("<<" not in gold for _, gold in pairs)}
+    for name in ours[0]:
+        if values := [value for shares in ours if (value := shares[name]) is not None]:
+            found[f"steps/{name}"] = _mean(values)
+    seeds = [shares for pair in pairs if (shares := _seed_metrics(*pair)) is not None]
+    found["seed/crashed"] = 1 - len(seeds) / len(pairs)
+    for name in seeds[0] if seeds else ():
+        found[f"seed/{name.replace(' ', '_')}"] = _mean(shares[name] for shares in seeds)
+    return found
+
+
+def _seed_metrics(completion: str, gold: str) -> dict[str, float] | None:
+    try:
+        return formulas.seed_metrics(completion, gold)
+    except (ValueError, IndexError):  # where the original stops; `seed/crashed` says how often
+        return None
 
 
 def _has(rows: Sequence[Row], column: str) -> bool:

@@ -8,6 +8,7 @@ The log-softmax is taken in float32 or better and summed in float64.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -63,6 +64,22 @@ def bits_per_byte(nll_sum: float, n_bytes: int) -> float:
     return nll_sum / math.log(2) / n_bytes
 
 
+def byte_ppl(nll_sum: float, n_bytes: int) -> float:
+    """exp(nll_sum / n_bytes): perplexity a UTF-8 byte of the scored text, 2 to the power of its bits per byte."""
+    return ppl(nll_sum, n_bytes)
+
+
+def word_ppl(nll_sum: float, n_words: int) -> float:
+    """exp(nll_sum / n_words): perplexity a word, whatever the tokenizer; say how words were counted."""
+    return ppl(nll_sum, n_words)
+
+
+def lm_eval_words(page: str) -> int:
+    """Words of a page as lm-evaluation-harness counts them for WikiText: pieces between runs of white space, with an
+    empty one more where the page begins or ends with a space."""
+    return len(re.split(r"\s+", page))
+
+
 def target_nll(
     model: PreTrainedModel,
     examples: Sequence[TokenizedExample],
@@ -78,13 +95,7 @@ def target_nll(
     """
     for example in examples:
         _check(example, context_window(model))
-
-    def score(batch: list[int]) -> list[TargetScore]:
-        return _score(model, [examples[number] for number in batch])
-
-    longest_first = sorted(range(len(examples)), key=lambda number: -len(examples[number].input_ids))
-    with evaluating(model):
-        return in_batches([longest_first], batch_size, score, tokens=lambda s: s.n_tokens, on_progress=on_progress)
+    return _score_all(model, examples, batch_size, on_progress)
 
 
 def rolling(
@@ -119,8 +130,41 @@ def rolling(
         text = start + text
         for begin, end, seen in _windows(len(text), max_length, stride):
             windows.append(TokenizedExample(f"window at {begin}", text[begin:end], seen - begin))
-    scores = target_nll(model, [w for w in windows if _first_scored(w) < len(w.input_ids)], batch_size=batch_size)
+    return _sum(target_nll(model, [w for w in windows if _first_scored(w) < len(w.input_ids)], batch_size=batch_size))
+
+
+def lm_eval_rolling(
+    model: PreTrainedModel, token_ids: Sequence[int], max_length: int, prefix: int, *, batch_size: int = 8
+) -> RollingScore:
+    """Score one long text as lm-evaluation-harness does (`get_rolling_token_windows` with context_len = 1).
+
+    The model reads `prefix` (BOS if the tokenizer has one, else EOS) and the text in pieces of `max_length` tokens,
+    each after one token of context; the last piece is read with as much context as makes it `max_length` long. Every
+    token is scored once. Differs from `rolling` in that the token before a piece takes no room of the window.
+    """
+    text = [prefix, *(int(token) for token in token_ids)]
+    _check_windows(model, text[1:], max_length, max_length, prefix)
+    windows = []
+    for seen in range(1, len(text), max_length):
+        end = min(seen + max_length, len(text))
+        begin = max(0, end - max_length - 1)
+        windows.append(TokenizedExample(f"window at {begin}", text[begin:end], seen - begin))
+    return _sum(_score_all(model, windows, batch_size, None))
+
+
+def _sum(scores: Sequence[TargetScore]) -> RollingScore:
     return RollingScore(math.fsum(score.nll_sum for score in scores), sum(score.n_tokens for score in scores))
+
+
+def _score_all(
+    model: PreTrainedModel, examples: Sequence[TokenizedExample], batch_size: int, on_progress: OnProgress | None
+) -> list[TargetScore]:
+    def score(batch: list[int]) -> list[TargetScore]:
+        return _score(model, [examples[number] for number in batch])
+
+    longest_first = sorted(range(len(examples)), key=lambda number: -len(examples[number].input_ids))
+    with evaluating(model):
+        return in_batches([longest_first], batch_size, score, tokens=lambda s: s.n_tokens, on_progress=on_progress)
 
 
 def _windows(length: int, width: int, stride: int) -> list[tuple[int, int, int]]:
@@ -145,9 +189,11 @@ def _score(model: PreTrainedModel, examples: list[TokenizedExample]) -> list[Tar
     scored = (places >= firsts[:, None]) & (places < lengths[:, None])
 
     device = device_of(model)
-    few = {"logits_to_keep": width - before} if accepts(model, "logits_to_keep") else {}
-    logits = model(input_ids=ids.to(device), attention_mask=mask.to(device), **few).logits[:, before - width :]
-    rows = logits[:, :-1][scored[:, before + 1 :].to(device)]  # (N, V): the row before each scored token
+    read = width - 1  # nothing is predicted from a last token
+    few = {"logits_to_keep": read - before} if accepts(model, "logits_to_keep") else {}
+    inputs = {"input_ids": ids[:, :read].to(device), "attention_mask": mask[:, :read].to(device)}
+    logits = model(**inputs, **few).logits[:, before - read :]
+    rows = logits[scored[:, before + 1 :].to(device)]  # (N, V): the row before each scored token
     statistics = _token_statistics(rows, ids[scored].to(device)).cpu()
 
     found = []

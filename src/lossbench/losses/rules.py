@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -260,7 +261,8 @@ def the_fused_head_gives_the_same(subject: Subject) -> None:
     whole = subject.value(replace(case, logits=hidden @ weight.T))
     expected = torch.autograd.grad(whole, (hidden, weight))
     torch.manual_seed(0)
-    fused = linear(hidden, weight, case.labels, copy.deepcopy(subject.module), chunk_tokens=5, **case.context)
+    context: dict[str, Any] = dict(case.context)
+    fused = linear(hidden, weight, case.labels, copy.deepcopy(subject.module), chunk_tokens=5, **context)
     assert _close(fused, whole), f"losses.linear gives {fused:.8g}, whole logits {whole:.8g}."
     found = torch.autograd.grad(fused, (hidden, weight))
     for name, a, b in zip(("hidden", "weight"), found, expected, strict=True):

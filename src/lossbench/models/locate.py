@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from lossbench.config import ModelConfig
 from lossbench.errors import ModelError, nearest
@@ -32,6 +33,22 @@ def folder_of(path: str) -> Path | None:
     if path.startswith(("/", ".", "~")) or path.count("/") > 1:
         raise ModelError(f"model.path={path!r} is no folder on this machine, and no hub id of the form owner/name.")
     return None
+
+
+def load_tokenizer(config: ModelConfig) -> Any:
+    """The model's tokenizer alone, for which a folder with tokenizer.json is enough."""
+    from transformers import AutoTokenizer
+
+    folder = Path(config.path).expanduser()
+    if not (folder / "tokenizer.json").is_file():
+        check_available(config)
+        folder = folder_of(config.path) or Path(config.path)
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(folder), revision=config.revision, trust_remote_code=config.trust_remote_code
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"The tokenizer of model.path={config.path!r} cannot be loaded: {error}") from error
 
 
 def check_available(config: ModelConfig) -> None:

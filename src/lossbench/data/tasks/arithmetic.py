@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lossbench.data.example import Example
-from lossbench.data.task import Split, Task, register
+from lossbench.data.task import Scoring, Split, Task, register
 from lossbench.data.word_problems import problems
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
@@ -24,7 +24,8 @@ class Arithmetic(Task):
     validation_examples: Count
     test_examples: Count
 
-    max_new_tokens = 160
+    def scoring(self) -> Scoring:
+        return Scoring(max_new_tokens=160)
 
     def examples(self, split: Split) -> list[Example]:
         count = {"train": self.train_examples, "validation": self.validation_examples, "test": self.test_examples}

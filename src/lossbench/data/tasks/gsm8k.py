@@ -1,40 +1,39 @@
-"""GSM8K (Cobbe et al. 2021, https://arxiv.org/abs/2110.14168), from the hub or from JSON lines."""
+"""GSM8K (Cobbe et al. 2021, https://arxiv.org/abs/2110.14168)."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from lossbench.data import sources
 from lossbench.data.example import Example
-from lossbench.data.task import Split, Task, register
+from lossbench.data.source_task import SourceTask
+from lossbench.data.sources import HubDataset, Row
+from lossbench.data.task import Scoring, register
 from lossbench.errors import DataError
-
-HUB = sources.HubDataset("openai/gsm8k", "main")
-FIELDS = ("question", "answer")
 
 
 @register("gsm8k")
-class GSM8K(Task):
+class GSM8K(SourceTask):
     """`prompt: lm_eval` trains on the whole reasoning, as lm-evaluation-harness scores it; `prompt: seed` on the
     `<<...>>` steps and the marked answer alone, as the vision-loss paper does."""
 
     prompt: Literal["lm_eval", "seed"] = "lm_eval"
 
-    def check_available(self) -> None:
-        sources.check_available(self.path, HUB, self.revision)
+    hub = HubDataset("openai/gsm8k", "main")
+    published: ClassVar = {"train": 7_473, "test": 1_319}
+    prepared_length = 128
 
-    def examples(self, split: Split) -> list[Example]:
-        rows = sources.rows(self.path, HUB, self.revision, split, FIELDS)
-        return [self._example(f"gsm8k-{origin}", row) for origin, row in rows]
+    def scoring(self) -> Scoring:
+        return Scoring(stop_strings=("Question:", "</s>", "<|im_end|>"))
 
-    def _example(self, identifier: str, row: dict[str, Any]) -> Example:
-        question, answer = row["question"], row["answer"]
+    def example(self, row: Row) -> Example:
+        question, answer = row.text("question"), row.text("answer")
         reasoning, marker, final = answer.partition("####")
         if not marker or not re.search(r"\d", final):
-            raise DataError(f"{identifier}: the answer {answer[-60:]!r} has no number after '####'.")
-        target = answer
+            raise DataError(f"{row.place}: the answer {answer[-60:]!r} has no number after '####'.")
+        identifier = f"gsm8k-{row.name}"
         if self.prompt == "seed":
-            target = " ".join([*re.findall(r"<<[^>]*>>", reasoning), f"#### {final.strip()}"])
-        # The space before a target belongs to it: SentencePiece and BPE models never saw a lone space before a word.
-        return Example(identifier, f"Question: {question}\nAnswer:", f" {target}", answer)
+            target = " ".join([*re.findall(r"<<[^>]+>>", reasoning), f"#### {final.strip()}"])
+            return Example(identifier, f"Question: {question}\nAnswer: ", target, answer)
+        # The harness puts a space between prompt and target; it belongs to the target's first token.
+        return Example(identifier, f"Question: {question}\nAnswer:", f" {answer}", answer)

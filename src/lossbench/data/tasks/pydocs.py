@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lossbench.data.example import Example
-from lossbench.data.task import Split, Task, register
+from lossbench.data.task import Scoring, Split, Task, register
 
 PLAIN = re.compile(r"[A-Za-z ,.']")
 
@@ -21,9 +21,8 @@ class PyDocs(Task):
 
     passage_characters: Annotated[int, Field(ge=50)] = 600
 
-    metrics = ("perplexity",)
-    stop_strings = ()
-    ends_with_eos = False
+    def scoring(self) -> Scoring:
+        return Scoring(("perplexity",), stop_strings=(), ends_with_eos=False)
 
     def examples(self, split: Split) -> list[Example]:
         from pydoc_data.topics import topics

@@ -1,12 +1,12 @@
 """Reading answers out of generated text, and judging them.
 
-Pure Python on whole texts, without torch. One module a kind of knowledge: `numbers` (the grammar of a number),
-`rules` (which text counts as the answer, ours and the field's), `letters` (multiple choice), `options` (MathQA's two
-spellings), `verdict` (why an answer is wrong).
+Pure Python on whole texts, without torch. One module a kind of knowledge: `rules` (which text counts as the answer,
+ours and the field's), `letters` (multiple choice), `verdict` (why an answer is wrong). The grammar of a number and
+MathQA's options are in `lossbench.data`, whose tasks read them too.
 """
 
+from lossbench.data.options import option_number, parse_options
 from lossbench.evaluation.answers.letters import letter
-from lossbench.evaluation.answers.options import option_number, parse_options
 from lossbench.evaluation.answers.rules import RULES, exact_match, extract
 from lossbench.evaluation.answers.verdict import ERROR_CLASSES, error_class
 

@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from lossbench.data import numbers
 from lossbench.errors import ConfigError, nearest
-from lossbench.evaluation.answers import numbers
 from lossbench.evaluation.answers.letters import letter
 
 _STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")

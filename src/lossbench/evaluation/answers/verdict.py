@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lossbench.evaluation.answers import numbers
+from lossbench.data import numbers
 from lossbench.evaluation.answers.letters import letter
 from lossbench.evaluation.answers.rules import exact_match
 

@@ -14,11 +14,9 @@ from torch import Tensor
 from ..batch import Batch
 from ..families.transport import EMO
 from ..numerics import stop_gradient
-from .head import Buffers
+from .head import Buffers, times_transposed
 from .rows import SOFTMAX, Block, Place, RowGradient, at, spread
 from .terms import ObservedTerm
-
-COLUMNS_AT_ONCE = 4096  # of the cost embedding that are cast to a low precision together
 
 
 class EMOTerm(ObservedTerm):
@@ -69,13 +67,8 @@ class EMOTerm(ObservedTerm):
         return out.copy_(self._cosines.index_select(0, which))
 
     def _product_of(self, labels: Tensor) -> Tensor:
-        targets = self._unit[labels].to(self._product)
         out = self._buffers("cosines", (len(labels), self._unit.shape[0]), self._product)
-        if self._unit.dtype == self._product:
-            return torch.mm(targets, self._unit.t(), out=out)
-        for a in range(0, self._unit.shape[0], COLUMNS_AT_ONCE):
-            columns = self._unit[a : a + COLUMNS_AT_ONCE].to(self._product)
-            out[:, a : a + COLUMNS_AT_ONCE] = torch.mm(targets, columns.t())
+        times_transposed(self._unit[labels].to(self._product), self._unit, out)
         return out
 
     def measure(self, block: Block, chosen: Tensor | None) -> dict[str, Tensor]:

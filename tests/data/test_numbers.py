@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lossbench.evaluation.answers import numbers
+from lossbench.data import numbers
 from tests.evaluation import golden
 
 

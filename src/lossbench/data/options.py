@@ -7,8 +7,8 @@ import re
 from fractions import Fraction
 from string import ascii_lowercase
 
+from lossbench.data import numbers
 from lossbench.errors import DataError
-from lossbench.evaluation.answers import numbers
 
 _MARKED_OPTION = re.compile(r"\s*([a-z])\s*\)\s*(?:\1\s*\)\s*)*(.*?)\s*", re.DOTALL)
 """Some rows carry a marker twice: `c ) c ) 33`."""
