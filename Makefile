@@ -3,8 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 READY_DEV := .venv/.ready-dev
-# Without compiling every installed file: that would take longer than the rest, for code that is mostly never run.
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: help setup demo test lint format report bench
@@ -29,6 +28,9 @@ demo: $(READY)    ## 4 losses x 3 seeds on the embedded model, then the report (
 
 report: $(READY)    ## write results/ from all runs/
 	$(BIN)/lossbench report runs --out results
+
+bench: $(READY_DEV)    ## speed and memory of the fused LM head, into benchmarks/results/head.md (about an hour)
+	$(BIN)/python benchmarks/head.py
 
 test: $(READY_DEV)    ## the test suite
 	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest --numprocesses auto --dist loadfile

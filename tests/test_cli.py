@@ -53,7 +53,9 @@ def test_losses_are_listed_with_their_kind():
     assert sorted(found) == losses.available()
     assert found["focal"]["kind"] == "TargetLoss"
     assert found["emo"]["needs"] == ["embedding"]
-    assert "focal" in invoke("losses", "list")
+    listed = invoke("losses", "list")
+    for part in ("focal", "TargetLoss", "gamma=2.0", "embedding", "Lin"):
+        assert part in listed
 
 
 def test_runs_are_listed_with_their_state(study: Path):

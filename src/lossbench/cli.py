@@ -148,7 +148,7 @@ def evaluate(
 
 @losses_app.command("list")
 def list_losses(as_json: Json = False) -> None:
-    """Name, kind and summary of every registered loss."""
+    """Name, kind, scope, needs, defaults and paper of every registered loss."""
     from lossbench import losses
 
     found = [losses.info(name) for name in losses.available()]
@@ -156,9 +156,17 @@ def list_losses(as_json: Json = False) -> None:
         keys = ("name", "kind", "scope", "summary", "paper", "needs", "defaults")
         print(json.dumps([{key: getattr(info, key) for key in keys} for info in found], indent=2, default=str))
         return
-    width = max(len(info.name) for info in found)
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("name", "kind", "scope", "needs", "defaults", "paper"):
+        table.add_column(column, overflow="fold", no_wrap=column == "name")
     for info in found:
-        print(f"{info.name:<{width}}  {info.kind:<10}  {info.scope:<11}  {info.summary}")
+        defaults = ", ".join(f"{name}={value}" for name, value in info.defaults.items())
+        table.add_row(info.name, info.kind, info.scope, ", ".join(info.needs), defaults, info.paper)
+    Console(highlight=False).print(table)
 
 
 @losses_app.command("show")
