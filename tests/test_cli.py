@@ -48,7 +48,8 @@ def test_the_version_is_that_of_the_package():
     assert invoke("--version").strip() == __version__
 
 
-def test_losses_are_listed_with_their_kind():
+def test_losses_are_listed_with_their_kind(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "300")
     found = {entry["name"]: entry for entry in json.loads(invoke("losses", "list", "--json"))}
     assert sorted(found) == losses.available()
     assert found["focal"]["kind"] == "TargetLoss"

@@ -34,7 +34,7 @@ def test_a_finished_run_says_so_last_and_keeps_what_it_logged(config: RunConfig)
     assert (folder(config) / "examples.parquet").exists()
     run = json.loads((folder(config) / "run.json").read_text())
     assert (run["loss"], run["model"], run["seed"], run["attempt"]) == ("cross_entropy", "tiny", 0, 1)
-    assert run["config"]["optimizer"]["lr"] == 1e-3
+    assert run["config"]["optimizer"]["lr"] == config.optimizer.lr
 
 
 def test_a_failed_run_keeps_its_error_and_traceback(config: RunConfig):
