@@ -22,7 +22,7 @@ $(READY_DEV): $(READY)
 	$(INSTALL) -e '.[dev]'
 	touch $(READY_DEV)
 
-demo: $(READY)    ## 4 losses x 3 seeds on the embedded model, then the report (about 6 minutes on 2 cores)
+demo: $(READY)    ## 4 losses x 3 seeds on the embedded model, then the report (about 6 minutes on 2 cores after the set-up)
 	$(BIN)/python train.py -m sweep=demo
 	$(BIN)/lossbench report runs/demo --out results/demo
 
