@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch.func import functional_call
 from lossbench.data.batches import IGNORED, Batch
 from lossbench.data.tokens import TokenizedExample
 from lossbench.errors import ConfigError
+from lossbench.evaluation.batching import evaluating
 from lossbench.losses import Mixture
 from lossbench.models.load import head_weight, load_head
 from lossbench.models.vocabulary import number_values
@@ -120,24 +120,12 @@ class _Snapshot:
             name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad
         }
 
-    @torch.no_grad()
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """(B, T, V) logits of the model as it was, without dropout."""
         weights = {name: weight.to(batch.input_ids.device) for name, weight in self._weights.items()}
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
-        with _evaluating(model):
+        with evaluating(model):
             return functional_call(model, weights, kwargs=inputs).logits
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def label_counts(train: Sequence[TokenizedExample], scope: str, vocabulary: int) -> Tensor:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lossbench.errors import ConfigError
+from lossbench.evaluation.batching import evaluating
 from lossbench.losses import LowRank
 
 PROBED_LOGIT = 1e4  # soft caps lie between 15 and 50: they bend values of this size far beyond any rounding
@@ -99,7 +100,7 @@ def find(model: Any) -> LinearHead:
     if linear is None:
         raise Unfusable(f"the head of {name} is {type(module).__name__} and not a linear layer or LoRA on one")
     head = LinearHead(module, linear)
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model):
         if not _is_its_formula(head):
             raise Unfusable(f"the head of {name} does not compute inputs @ weight.T + bias")
         if not _keeps_logits(model, head):
@@ -149,14 +150,3 @@ def _keeps_logits(model: Any, head: LinearHead) -> bool:
     factor = returned[0, 0, -1].double() / given[-1].double()
     error = (returned.double() - factor * given.double()).abs().max()
     return bool(factor.isfinite() and factor != 0 and error <= 1e-2 * factor.abs() * PROBED_LOGIT)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
