@@ -74,7 +74,7 @@ def _unless_out_of_memory(work: Callable[[list[int]], list[Result]], batch: list
 
 
 @contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
     """Dropout off and no gradients inside; afterwards every module is in the mode in which it was, one by one.
 
     Not `inference_mode`: tensors that a model caches for itself, such as rotary tables, must serve training later.
