@@ -27,7 +27,8 @@ def imported(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))
 def test_nothing_imports_the_command_line(file: Path):
-    assert not any(name.startswith("lossbench.cli") for name in imported(file))
+    if SOURCE / "cli" not in file.parents:
+        assert not any(name.startswith("lossbench.cli") for name in imported(file))
 
 
 @pytest.mark.parametrize("file", sorted((SOURCE / "losses").rglob("*.py")), ids=lambda file: file.name)

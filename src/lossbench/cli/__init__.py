@@ -1,0 +1,31 @@
+"""The `lossbench` command. Every command calls a function of the library and prints what it returns.
+
+One module a command; `--help` lists them in this order.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from lossbench.errors import LossbenchError
+
+from . import train, report, dashboard, diff, runs, evaluate, export, prepare, losses  # isort: skip
+from .application import app
+
+__all__ = ["app", "dashboard", "diff", "evaluate", "export", "losses", "main", "prepare", "report", "runs", "train"]
+
+
+def main() -> None:
+    """Entry point: what the user can mend is one sentence, not a traceback."""
+    try:
+        app()
+    except LossbenchError as error:
+        print(f"lossbench: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except ValueError as error:
+        # `losses` stands on torch alone and has errors of its own; asking whether this is one must not import torch.
+        own = sys.modules.get("lossbench.losses.errors")
+        if own is None or not isinstance(error, own.LossError):
+            raise
+        print(f"lossbench: {error}", file=sys.stderr)
+        sys.exit(2)

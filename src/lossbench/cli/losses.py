@@ -1,0 +1,83 @@
+"""`lossbench losses`: the registry."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .application import Json, app
+
+losses_app = typer.Typer(help="The registry of losses.", no_args_is_help=True)
+app.add_typer(losses_app, name="losses")
+
+
+@losses_app.command("list")
+def list_losses(as_json: Json = False) -> None:
+    """Name, kind, scope, needs, defaults and paper of every registered loss."""
+    from lossbench import losses
+
+    found = [losses.info(name) for name in losses.available()]
+    if as_json:
+        keys = ("name", "kind", "scope", "summary", "paper", "needs", "defaults")
+        print(json.dumps([{key: getattr(info, key) for key in keys} for info in found], indent=2, default=str))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("name", "kind", "scope", "needs", "defaults", "paper"):
+        table.add_column(column, overflow="fold", no_wrap=column == "name")
+    for info in found:
+        defaults = ", ".join(f"{name}={value}" for name, value in info.defaults.items())
+        table.add_row(info.name, info.kind, info.scope, ", ".join(info.needs), defaults, info.paper)
+    Console(highlight=False).print(table)
+
+
+@losses_app.command("show")
+def show_loss(name: Annotated[str, typer.Argument(help="A registered loss, or module:attribute.")]) -> None:
+    """Formula, parameters, hazards, source and gradient twins of a loss.
+
+    lossbench losses show emo
+    """
+    from lossbench import losses
+    from lossbench.losses.describe import as_text
+
+    print(as_text(losses.info(name)))
+
+
+@losses_app.command("check")
+def check_losses(
+    names: Annotated[list[str], typer.Argument(help="Registered losses, module:attribute, or `all`.")],
+) -> None:
+    """Try losses against the rules that every loss obeys; exit code 1 if one of them fails.
+
+    lossbench losses check focal
+    lossbench losses check my_package.my_module:MyLoss
+    lossbench losses check all
+    """
+    from lossbench import losses
+
+    sys.path.insert(0, "")  # a class of a module in the present folder
+    reports = [losses.check(name) for name in (losses.available() if names == ["all"] else names)]
+    print("\n\n".join(str(report) for report in reports))
+    if not all(report.ok for report in reports):
+        raise typer.Exit(1)
+
+
+@losses_app.command("plot")
+def plot_losses(
+    names: Annotated[list[str], typer.Argument(help="Registered losses, or module:attribute.")],
+    out: Annotated[Path, typer.Option(help="A .png or .svg file.")] = Path("losses.svg"),
+) -> None:
+    """Draw value and gate against the probability of the target.
+
+    lossbench losses plot cross_entropy focal dft --out losses.png
+    """
+    from lossbench.plot import plot
+
+    print(plot(names, out))
