@@ -9,7 +9,7 @@
 The package needs torch and the standard library only.
 """
 
-from .base import BatchLoss, Columns, Loss, RowLoss, Statistics, StatisticsLoss, TargetLoss
+from .base import BatchLoss, Columns, Loss, Masses, MassLoss, RowLoss, Statistics, StatisticsLoss, TargetLoss
 from .batch import Batch
 from .check import CheckReport, CheckResult, check
 from .curves import curve
@@ -33,6 +33,8 @@ __all__ = [
     "LossError",
     "LossInfo",
     "LowRank",
+    "MassLoss",
+    "Masses",
     "MissingContext",
     "Mixture",
     "RowLoss",

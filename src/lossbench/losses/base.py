@@ -6,7 +6,8 @@ arithmetic, computes in float32 (float64 stays), reduces. A subclass of one of t
 * `TargetLoss`      value(log_p, batch), log p_t of each token;
 * `StatisticsLoss`  value(statistics, batch), named sums over each row;
 * `RowLoss`         value(rows, batch), each row of logits;
-* `BatchLoss`       value(columns, batch), the present classes' columns of all tokens, one scalar.
+* `BatchLoss`       value(columns, batch), the present classes' columns of all tokens, one scalar;
+* `MassLoss`        of_masses(masses, batch), sums over these columns, one scalar.
 """
 
 from __future__ import annotations
@@ -310,3 +311,35 @@ class BatchLoss(Loss):
             return value
         total = value * batch.n
         return total if normalizer is None else total / normalizer
+
+
+@dataclass
+class Masses:
+    """Probability that n tokens give to the K classes that occur among their labels, summed by class."""
+
+    others: Tensor  # (K,) sum of p_ic over the tokens that are not of class c
+    absent: Tensor  # () sum of p over all tokens and the classes that do not occur
+    label: Tensor  # (n,) number of each token's class, 0 to K - 1
+    count: Tensor  # (K,) tokens of each class, in the dtype of the rest
+    log_p_t: Tensor  # (n,) log p of each token's label
+
+    @property
+    def own(self) -> Tensor:
+        """(K,) sum of p_ic over the tokens of class c."""
+        return torch.zeros_like(self.count).index_add(0, self.label, self.log_p_t.exp())
+
+
+class MassLoss(BatchLoss):
+    """A `BatchLoss` that is a function of sums over each class; its memory does not grow with n times K."""
+
+    cost = "that of cross-entropy and one more pass over the logits"
+
+    def value(self, columns: Columns, batch: Batch) -> Tensor:
+        p = columns.log_p.exp()
+        others = p.scatter(1, columns.label[:, None], 0.0).sum(0)
+        absent = batch.n - p.sum()
+        return self.of_masses(Masses(others, absent, columns.label, columns.count, columns.log_p_t), batch)
+
+    def of_masses(self, masses: Masses, batch: Batch) -> Tensor:
+        """Sums of n tokens -> scalar."""
+        raise NotImplementedError

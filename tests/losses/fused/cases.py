@@ -38,6 +38,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("number_token_loss", {"variant": "mse", "reweigh": True}),
     ("eisl", {"ngrams": [1, 3]}),
     ("contrastive_token", {"ct_length": 1.0, "preceding_m": 3}),
+    ("focal", {"class_weights": [0.5 + (7 * k) % 23 / 10 for k in range(23)]}),  # the tests' vocabulary is 23
 ]
 
 
@@ -60,7 +61,7 @@ def all_losses() -> list[tuple[str, dict[str, Any]]]:
 
 
 def named(pair: tuple[str, dict[str, Any]]) -> str:
-    return pair[0] + "".join(f"-{key}={value}" for key, value in pair[1].items())
+    return pair[0] + "".join(f"-{key}={str(value)[:20]}" for key, value in pair[1].items())
 
 
 class Problem:

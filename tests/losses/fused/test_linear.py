@@ -44,6 +44,11 @@ def test_fused_equals_whole_in_float64(name: str, params: dict[str, Any]):
         whole, fused = twins(name, **params)
         expected = problem.whole(whole, reduction=reduction)
         assert_same(problem.fused(fused, reduction=reduction), expected, 1e-10)
+        for memory in (None, 1):  # kept in the memory of the weight's gradient, and the least memory that is possible
+            whole, fused = twins(name, **params)
+            expected = problem.whole(whole, reduction=reduction)
+            again = problem.fused(fused, reduction=reduction, chunk_tokens=None, memory_bytes=memory)
+            assert_same(again, expected, 1e-10)
 
 
 @pytest.mark.parametrize("name", losses.available())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..base import BatchLoss, Columns, TargetLoss
+from ..base import BatchLoss, Columns, Masses, MassLoss, TargetLoss
 from ..batch import Batch
 from ..errors import BadInput, BadParameter
 from ..numerics import complement
@@ -104,7 +104,7 @@ def lovasz_of_columns(columns: Columns) -> Tensor:
 
 
 @register("generalized_dice")
-class GeneralizedDice(BatchLoss):
+class GeneralizedDice(MassLoss):
     """Generalized Dice: overlap of prediction and labels, classes weighted by the inverse square of their count.
 
         w_c = 1 / count_c^2,  I = sum_c w_c sum_i p_ic Y_ic,  U = sum_c w_c (sum_i p_ic + count_c)
@@ -134,13 +134,12 @@ class GeneralizedDice(BatchLoss):
         self.smooth_dr = number("smooth_dr", smooth_dr, above=0)
         self.bounds = (-math.inf, 1.0)
 
-    def value(self, columns: Columns, batch: Batch) -> Tensor:
-        weight = columns.count.reciprocal().square()
-        mass = columns.log_p.exp().sum(0)
-        overlap = (weight[columns.label] * columns.log_p_t.exp()).sum()
-        union = (weight * (mass + columns.count)).sum()
+    def of_masses(self, masses: Masses, batch: Batch) -> Tensor:
+        weight = masses.count.reciprocal().square()
+        overlap = (weight * masses.own).sum()
+        union = (weight * (masses.own + masses.others + masses.count)).sum()
         if self.absent == "max":
-            union = union + weight.max() * (batch.n - mass.sum())
+            union = union + weight.max() * masses.absent
         return 1 - (2 * overlap + self.smooth_nr) / (union + self.smooth_dr)
 
     def warnings(self) -> list[str]:
@@ -151,7 +150,7 @@ class GeneralizedDice(BatchLoss):
 
 
 @register("jaccard_metric")
-class JaccardMetric(BatchLoss):
+class JaccardMetric(MassLoss):
     """Jaccard, Dice and Tversky metric losses on soft counts, averaged over the present classes.
 
         tp_c = sum_{y_i = c} p_ic,  fp_c = sum_{y_i != c} p_ic,  fn_c = count_c - tp_c
@@ -187,13 +186,10 @@ class JaccardMetric(BatchLoss):
         self.log = flag("log", log)
         self.bounds = (0.0, math.inf if self.log else 1.0)
 
-    def value(self, columns: Columns, batch: Batch) -> Tensor:
-        zeros = torch.zeros_like(columns.count)
-        p = columns.log_p.exp()
-        tp = zeros.index_add(0, columns.label, columns.log_p_t.exp())
-        fn = zeros.index_add(0, columns.label, complement(columns.log_p_t))
-        fp = p.scatter(1, columns.label[:, None], 0.0).sum(0)
-        penalty = self.alpha * fp + self.beta * fn
+    def of_masses(self, masses: Masses, batch: Batch) -> Tensor:
+        tp = masses.own
+        fn = torch.zeros_like(tp).index_add(0, masses.label, complement(masses.log_p_t))
+        penalty = self.alpha * masses.others + self.beta * fn
         whole = tp + penalty + self.smooth
         if self.log:
             return (whole.log() - (tp + self.smooth).log()).mean()

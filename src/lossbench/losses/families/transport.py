@@ -77,12 +77,15 @@ class EMO(RowLoss):
     def value(self, rows: Tensor, batch: Batch) -> Tensor:
         unit = batch.context["embedding"].to(rows.dtype)
         target = unit[batch.labels]
-        mixture = rows.softmax(1) @ unit
-        distance = 1 - (mixture * target).sum(1)
-        log_p = target_log_prob(rows, batch.labels)
+        similarity = ((rows.softmax(1) @ unit) * target).sum(1)
+        return self.of_similarity(target_log_prob(rows, batch.labels), similarity, target.square().sum(1))
+
+    def of_similarity(self, log_p: Tensor, similarity: Tensor, square: Tensor) -> Tensor:
+        """(n,) values from log p_t, sum_j p_j cos(E_j, E_t) and |E_t|^2 of the unit rows (1; a zero row 0)."""
+        distance = 1 - similarity
         distance = distance + (distance.clamp_min(0) - distance).detach()  # rounding below 0, the gradient passes
         if self.detach_target:
-            distance = distance + stop_gradient(log_p.exp() * target.square().sum(1))
+            distance = distance + stop_gradient(log_p.exp() * square)
         if self.mode == "plain":
             return self.scale * distance
         if self.mode == "emo1":

@@ -11,8 +11,13 @@ import torch
 from torch import Tensor
 
 from .head import Gradients, Head, Wanted
+from .kept import Kept
+from .plan import Plan
 from .rows import Block, RowGradient, softmax
 from .terms import Term
+from .vocabulary import Recomputed
+
+Blocks = Iterable[tuple[int, int, Tensor]]  # first row, last + 1, and the rows, which may be written to
 
 
 @dataclass
@@ -23,7 +28,7 @@ class Job:
         terms: the losses on the rows of the head.
         labels: (n,) label of each row.
         dtype: of the matrix products.
-        chunk: rows whose logits exist at a time.
+        plan: how many tokens' logits exist at a time, by whether the weight's gradient is made in the same pass.
         outcome: makes the result of the call from the values of the terms; no gradient passes.
         differentiable: False where no gradient will be asked for.
         scalar: the upstream gradients of the terms are known, so that gradients are made in the forward pass.
@@ -32,7 +37,7 @@ class Job:
     terms: Sequence[Term]
     labels: Tensor
     dtype: torch.dtype
-    chunk: int
+    plan: Callable[[bool], Plan]
     outcome: Callable[[], Tensor]
     differentiable: bool
     scalar: bool
@@ -42,33 +47,70 @@ class Job:
         *pairs, bias = (None if x is None else x.detach().to(self.dtype) for x in tensors)
         return Head(pairs[0::2], pairs[1::2], bias)  # type: ignore[arg-type]
 
-    def observe(self, head: Head, *, differentiable: bool) -> None:
+    def observe(self, head: Head, chunk: int, kept: Kept | None, *, differentiable: bool) -> None:
         """First pass, for the terms that need it, or for values alone."""
         terms = [term for term in self.terms if term.deferred or not (differentiable and self.scalar)]
         if not terms:
             return
         needs = frozenset().union(*(term.needs for term in terms))
-        for start, logits in self._chunks(head):
-            for a, b, rows in head.blocks(logits, write=False):
+        for start, blocks in self._pieces(head, chunk, kept, write=False):
+            for a, b, rows in blocks:
                 labels = self.labels[start + a : start + b]
                 block = Block.of(start + a, labels, rows, needs, head.buffers, keep=True)
                 for term in terms:
                     term.observe(block)
+        self._evaluate(terms, differentiable)
+
+    def _evaluate(self, terms: Iterable[Term], differentiable: bool) -> None:
         for term in terms:
             term.evaluate(differentiable=differentiable and (not self.scalar or term.upstream is not None))
 
-    def gradients(self, head: Head, wanted: Wanted) -> Gradients:
+    def gradients(self, head: Head, wanted: Wanted, chunk: int, kept: Kept | None) -> list[Tensor | None]:
         """The pass that makes the gradients (and the values of terms that were not observed)."""
         gradients = Gradients(head, wanted)
-        gate_only = all(term.gate_only for term in self.terms)
-        for start, logits in self._chunks(head):
+        transform = self._gated if all(term.gate_only for term in self.terms) else self._assembled
+        if kept is not None:  # first of all: its logits lie where the weight's gradient will be
+            kept.fill()
+            scale = transform(head, 0, kept.n, kept.blocks(write=True))
+            gradients.add_columns(kept.columns(kept.n), kept.n, scale, kept.weight)
+        for start, logits in self._chunks(head, chunk, 0 if kept is None else kept.n):
             stop = start + logits.shape[0]
-            if gate_only:
-                gradients.add(logits, start, stop, self._gated(head, start, logits))
-            else:
-                self._assembled(head, start, logits)
-                gradients.add(logits, start, stop)
-        return gradients
+            gradients.add(logits, start, stop, transform(head, start, stop, head.blocks(logits, write=True)))
+        return gradients.finished()
+
+    def by_vocabulary(self, head: Head, wanted: Wanted, kept: Kept | None) -> list[Tensor | None]:
+        """Values and gradients where every gradient is gate * (p - onehot), in blocks of the vocabulary."""
+        start = 0 if kept is None else kept.n
+        log_p = torch.empty(head.n, dtype=head.float_dtype, device=self.labels.device)
+        if kept is not None:
+            kept.fill()
+            self._minus_onehot(self.labels[:start], kept.blocks(write=True), log_p)
+        recomputed = Recomputed(head, self.labels, start)
+        log_p[start:] = recomputed.log_p
+        everything = Block(0, head.n, self.labels, log_p[:, None], log_p=log_p)
+        deferred = [term for term in self.terms if term.deferred]
+        for term in deferred:
+            term.observe(everything)
+        self._evaluate(deferred, True)
+        self.backpropagate(deferred)
+        out = RowGradient.zero(log_p)
+        for term in self.terms:
+            term.gradient(everything, out)
+        gradients = Gradients(head, wanted)
+        weight = torch.empty_like(head.weights[0]) if kept is None and wanted.weights[0] else None
+        gradients.add_columns(recomputed.columns(kept), head.n, out.gate, weight if kept is None else kept.weight)
+        return gradients.finished()
+
+    def values_and_gradients(self, head: Head, wanted: Wanted, plan: Plan) -> list[Tensor | None]:
+        """Gradients of inputs and weights in turn and of the bias, where the upstream gradients are known before."""
+        if self.only_hidden(wanted) and not plan.recompute:
+            return self.of_frozen_head(head, wanted, plan.chunk)
+        kept = Kept(head, plan.kept) if plan.kept else None
+        if plan.recompute:
+            return self.by_vocabulary(head, wanted, kept)
+        self.observe(head, plan.chunk, kept, differentiable=True)
+        self.backpropagate(term for term in self.terms if term.deferred)
+        return self.gradients(head, wanted, plan.chunk, kept)
 
     def backpropagate(self, terms: Iterable[Term]) -> None:
         """Derivatives of terms that were observed, where those of their values are known before."""
@@ -84,11 +126,11 @@ class Job:
         linear = all(term.linear_in_p for term in self.terms if term.upstream is not None or term.deferred)
         return linear and any(term.deferred for term in self.terms) and not (any(wanted.weights) or wanted.bias)
 
-    def of_frozen_head(self, head: Head, wanted: Wanted) -> list[Tensor | None]:
+    def of_frozen_head(self, head: Head, wanted: Wanted, chunk: int) -> list[Tensor | None]:
         """Values of all terms and the gradients of the inputs in a single pass."""
         needs = frozenset().union(*(term.needs for term in self.terms))
         means = [torch.empty_like(x) for x in head.inputs]  # (p - onehot) @ W
-        for start, logits in self._chunks(head):
+        for start, logits in self._chunks(head, chunk, 0):
             for a, b, rows in head.blocks(logits, write=True):
                 block = Block.of(start + a, self.labels[start + a : start + b], rows, needs, head.buffers)
                 for term in self.terms:
@@ -108,36 +150,48 @@ class Job:
             found += [out.times(mean, weight, self.labels) if w else None, None]
         return [*found, None]
 
-    def _gated(self, head: Head, start: int, logits: Tensor) -> Tensor:
-        """Turn the logits of a chunk into p - onehot -> the gate of each row, by which it must be multiplied."""
-        log_p = torch.empty(logits.shape[0], dtype=head.float_dtype, device=logits.device)
-        labels = self.labels[start : start + logits.shape[0]]
-        for a, b, rows in head.blocks(logits, write=True):
-            cells = labels[a:b, None]
-            z_t = rows.gather(1, cells).squeeze(1)
-            log_p[a:b], _, others = softmax(rows, labels[a:b], z_t, rows.amax(1), out=rows)
-            rows.scatter_(1, cells, -others[:, None])
-        block = Block(start, start + len(labels), labels, logits, log_p=log_p)
+    def _gated(self, head: Head, start: int, stop: int, blocks: Blocks) -> Tensor:
+        """Turn the logits of tokens into p - onehot -> the gate of each row, by which it must be multiplied."""
+        log_p = torch.empty(stop - start, dtype=head.float_dtype, device=self.labels.device)
+        labels = self.labels[start:stop]
+        self._minus_onehot(labels, blocks, log_p)
+        block = Block(start, stop, labels, log_p[:, None], log_p=log_p)
         out = RowGradient.zero(log_p)
         for term in self.terms:
             term.gradient(block, out)
         return out.gate
 
-    def _assembled(self, head: Head, start: int, logits: Tensor) -> None:
-        """Turn the logits of a chunk into the gradient with respect to them."""
+    def _minus_onehot(self, labels: Tensor, blocks: Blocks, log_p: Tensor) -> None:
+        """Turn logits into p - onehot, and keep log p of the labels (n,)."""
+        for a, b, rows in blocks:
+            cells = labels[a:b, None]
+            z_t = rows.gather(1, cells).squeeze(1)
+            log_p[a:b], _, others = softmax(rows, labels[a:b], z_t, rows.amax(1), out=rows)
+            rows.scatter_(1, cells, -others[:, None])
+
+    def _assembled(self, head: Head, start: int, stop: int, blocks: Blocks) -> None:
+        """Turn the logits of tokens into the gradient with respect to them."""
         needs = frozenset().union(*(term.needs for term in self.terms))
-        for a, b, rows in head.blocks(logits, write=True):
+        for a, b, rows in blocks:
             block = Block.of(start + a, self.labels[start + a : start + b], rows, needs, head.buffers)
             out = RowGradient.zero(rows[:, 0])
             for term in self.terms:
                 term.gradient(block, out)
             out.write(block)
 
-    def _chunks(self, head: Head) -> Iterator[tuple[int, Tensor]]:
+    def _pieces(self, head: Head, chunk: int, kept: Kept | None, *, write: bool) -> Iterator[tuple[int, Blocks]]:
+        """First token and blocks of the tokens that are kept, then of every chunk."""
+        if kept is not None:
+            kept.fill()
+            yield 0, kept.blocks(write=write)
+        for start, logits in self._chunks(head, chunk, 0 if kept is None else kept.n):
+            yield start, head.blocks(logits, write=write)
+
+    def _chunks(self, head: Head, chunk: int, first: int) -> Iterator[tuple[int, Tensor]]:
         """Start and logits of every chunk; a second pass goes backwards, from the logits that the first one left."""
-        starts = list(range(0, head.n, self.chunk))
+        starts = list(range(first, head.n, chunk))
         for start in reversed(starts) if head.held is not None else starts:
-            yield start, head.logits(start, min(start + self.chunk, head.n))
+            yield start, head.logits(start, min(start + chunk, head.n))
 
 
 @contextmanager
@@ -158,18 +212,13 @@ class FusedHead(torch.autograd.Function):
         differentiable = job.differentiable and wanted.any
         with _exactly():
             head = job.head(tensors)
-            if differentiable and job.scalar and job.only_hidden(wanted):
-                ctx.made = _cast(job.of_frozen_head(head, wanted), tensors)
-                return job.outcome()
-            job.observe(head, differentiable=differentiable)
-            if not differentiable:
-                return job.outcome()
-            if job.scalar:
-                job.backpropagate(term for term in job.terms if term.deferred)
-                ctx.made = _cast(job.gradients(head, wanted).finished(), tensors)
+            plan = job.plan(differentiable and job.scalar and wanted.weights[0])
+            if differentiable and job.scalar:
+                ctx.made = _cast(job.values_and_gradients(head, wanted, plan), tensors)
             else:
+                job.observe(head, plan.chunk, None, differentiable=differentiable)
                 ctx.wanted = wanted
-                ctx.save_for_backward(*tensors)
+                ctx.save_for_backward(*(tensors if differentiable else ()))
             return job.outcome()
 
     @staticmethod
@@ -197,7 +246,9 @@ class FusedHead(torch.autograd.Function):
             tensors = ctx.saved_tensors
             for term in job.terms:
                 term.backpropagate(given.reshape(-1).index_select(0, term.batch.index))
-            made = _cast(job.gradients(job.head(tensors), ctx.wanted).finished(), tensors)
+            head, plan = job.head(tensors), job.plan(ctx.wanted.weights[0])
+            kept = Kept(head, plan.kept) if plan.kept else None
+            made = _cast(job.gradients(head, ctx.wanted, plan.chunk, kept), tensors)
         return (None, *made)
 
 

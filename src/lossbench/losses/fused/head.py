@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
-CHUNK_BYTES = 32 << 20  # logits of one chunk
-FEWEST_TOKENS = {4: 128, 8: 64, 2: 512}  # by bytes of an element; fewer make the products memory-bound
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,11 @@ class Head:
         """The dtype of everything but the products: float32, or float64 for a float64 head."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
+    @property
+    def block_rows(self) -> int:
+        """Rows of logits that fit a cache."""
+        return max(1, block_bytes(self.inputs[0].device) // (self.float_dtype.itemsize * self.vocabulary))
+
     def logits(self, start: int, stop: int) -> Tensor:
         """(stop - start, V) logits of some tokens in the dtype of the product, in a buffer that the next call reuses.
 
@@ -105,7 +108,7 @@ class Head:
         Several passes over a piece then cost one pass over main memory.
         """
         low = logits.dtype in LOW_PRECISION
-        size = max(1, _block_bytes(logits.device) // (self.float_dtype.itemsize * self.vocabulary))
+        size = self.block_rows
         for start in range(0, logits.shape[0], size):
             piece = logits[start : start + size]
             rows = self.buffers("block", tuple(piece.shape), self.float_dtype).copy_(piece) if low else piece
@@ -120,16 +123,9 @@ def times_transposed(inputs: Tensor, weight: Tensor, out: Tensor) -> None:
     On a CPU that is a third faster than one product with a transposed weight, and a weight of another dtype is cast
     without a second copy of it.
     """
-    size = max(128, _block_bytes(out.device) // (2 * weight.shape[1] * inputs.element_size()))
+    size = max(128, block_bytes(out.device) // (2 * weight.shape[1] * inputs.element_size()))
     for a in range(0, weight.shape[0], size):
         torch.mm(inputs, weight[a : a + size].to(inputs.dtype).t(), out=out[:, a : a + size])
-
-
-def chunk_of(n: int, vocabulary: int, dtype: torch.dtype, asked: int | None) -> int:
-    """Tokens of one chunk: as asked, else what `CHUNK_BYTES` of logits hold, but not too few for fast products."""
-    most = asked or max(CHUNK_BYTES // (vocabulary * dtype.itemsize), FEWEST_TOKENS[dtype.itemsize])
-    chunks = -(-n // most)
-    return max(1, -(-n // max(chunks, 1)))
 
 
 @dataclass(frozen=True)
@@ -151,9 +147,9 @@ class Gradients:
     def __init__(self, head: Head, wanted: Wanted) -> None:
         self._head = head
         self._wanted = wanted
-        self.inputs = [torch.empty_like(x) if w else None for x, w in zip(head.inputs, wanted.inputs, strict=True)]
-        self.weights: list[Tensor | None] = [None] * len(head.weights)
-        self.bias = head.weights[0].new_zeros(head.vocabulary, dtype=head.float_dtype) if wanted.bias else None
+        self._inputs = [torch.empty_like(x) if w else None for x, w in zip(head.inputs, wanted.inputs, strict=True)]
+        self._weights: list[Tensor | None] = [None] * len(head.weights)
+        self._bias = head.weights[0].new_zeros(head.vocabulary, dtype=head.float_dtype) if wanted.bias else None
 
     def add(self, gradient: Tensor, start: int, stop: int, scale: Tensor | None = None) -> None:
         """Add what follows from d/dlogits = scale[:, None] * gradient (stop - start, V) of some tokens.
@@ -162,7 +158,7 @@ class Gradients:
         """
         column = None if scale is None else scale[:, None]
         for k, (inputs, weight) in enumerate(zip(self._head.inputs, self._head.weights, strict=True)):
-            out = self.inputs[k]
+            out = self._inputs[k]
             if out is not None:
                 part = out[start:stop]
                 torch.mm(gradient, weight, out=part)
@@ -171,23 +167,59 @@ class Gradients:
             if self._wanted.weights[k]:
                 rows = inputs[start:stop]
                 self._add_weight(k, gradient, rows if column is None else (rows * column).to(rows.dtype))
-        if self.bias is not None:
-            ones = torch.ones_like(gradient[:, 0]) if scale is None else scale.to(gradient.dtype)
-            self.bias += torch.mv(gradient.t(), ones)
+        if self._bias is not None:
+            self._bias += _mv(gradient, scale)
+
+    def add_columns(
+        self, blocks: Iterable[tuple[int, int, Tensor]], stop: int, scale: Tensor | None, weight: Tensor | None
+    ) -> None:
+        """Add what follows from d/dlogits of the tokens 0..stop, given in blocks of the vocabulary (first, last + 1,
+        (stop, w)), as the first addition of all; `weight` (V, H) is where the head's own gradient goes to."""
+        head, column = self._head, None if scale is None else scale[:, None]
+        inputs = [x[:stop] for x in head.inputs]
+        scaled = inputs if column is None else [(x * column).to(x.dtype) for x in inputs]
+        self._weights = [
+            None if not wanted else weight if k == 0 else torch.empty_like(head.weights[k])
+            for k, wanted in enumerate(self._wanted.weights)
+        ]
+        sums = [  # over the blocks, in float32
+            None
+            if x is None
+            else x[:stop].zero_()
+            if x.dtype == head.float_dtype
+            else torch.zeros_like(x[:stop], dtype=head.float_dtype)
+            for x in self._inputs
+        ]
+        for v, w, gradient in blocks:
+            for k, rows in enumerate(scaled):
+                total, out = sums[k], self._weights[k]
+                if total is not None:
+                    _add_product(total, gradient, head.weights[k][v:w], head.buffers)
+                if out is not None:
+                    torch.mm(gradient.t(), rows, out=out[v:w])
+            if self._bias is not None:
+                self._bias[v:w] = _mv(gradient, scale)
+        for total, whole in zip(sums, self._inputs, strict=True):
+            if total is not None and whole is not None:
+                total = total if column is None else total.mul_(column)
+                if total.dtype != whole.dtype:
+                    whole[:stop] = total
 
     def _add_weight(self, k: int, gradient: Tensor, rows: Tensor) -> None:
         shape = self._head.weights[k].shape
-        first = self.weights[k] is None
+        total = self._weights[k]
+        first = total is None
         if rows.dtype not in LOW_PRECISION or rows.shape[0] == self._head.n:  # exact, or no sum over chunks
-            if first:
-                self.weights[k] = torch.mm(gradient.t(), rows)
+            if total is None:
+                self._weights[k] = torch.mm(gradient.t(), rows)
             else:
-                self.weights[k].addmm_(gradient.t(), rows)  # type: ignore[union-attr]
+                total.addmm_(gradient.t(), rows)
             return
-        total = self.weights[k]
         if total is None:
-            total = self.weights[k] = torch.empty(shape, dtype=self._head.float_dtype, device=rows.device)
-        size = max(256, _block_bytes(rows.device) // shape[1])
+            total = self._weights[k] = torch.empty(shape, dtype=self._head.float_dtype, device=rows.device)
+        elif total.dtype != self._head.float_dtype:
+            total = self._weights[k] = total.to(self._head.float_dtype)
+        size = max(256, block_bytes(rows.device) // shape[1])
         for a in range(0, shape[0], size):
             b = min(a + size, shape[0])
             part = torch.mm(gradient[:, a:b].t(), rows, out=self._head.buffers("weight", (b - a, shape[1]), rows.dtype))
@@ -197,14 +229,27 @@ class Gradients:
         """Gradients of inputs and weights in turn, then of the bias; zeros where there was no token."""
         found: list[Tensor | None] = []
         for k, weight in enumerate(self._head.weights):
-            total = self.weights[k]
+            total = self._weights[k]
             if self._wanted.weights[k] and total is None:
                 total = torch.zeros_like(weight)
-            found += [self.inputs[k], total]
-        return [*found, self.bias]
+            found += [self._inputs[k], total]
+        return [*found, self._bias]
 
 
-def _block_bytes(device: torch.device) -> int:
+def _mv(gradient: Tensor, scale: Tensor | None) -> Tensor:
+    """(n, V), (n,) or None for ones -> (V,) sum of the scaled rows."""
+    return torch.mv(gradient.t(), torch.ones_like(gradient[:, 0]) if scale is None else scale.to(gradient.dtype))
+
+
+def _add_product(total: Tensor, gradient: Tensor, weight: Tensor, buffers: Buffers) -> None:
+    """total += gradient @ weight, the sum in the dtype of `total`."""
+    if total.dtype == gradient.dtype:
+        total.addmm_(gradient, weight)
+    else:
+        total += torch.mm(gradient, weight, out=buffers("hidden", tuple(total.shape), gradient.dtype))
+
+
+def block_bytes(device: torch.device) -> int:
     """Bytes of a piece for elementwise passes: what fits a core's cache, more where every operator costs a launch.
 
     With several OpenMP threads that spin, each small operator waits for a scheduler slice on a busy machine.

@@ -17,8 +17,9 @@ from ..inputs import IGNORE_INDEX, check_inputs
 from ..mixture import Mixture, _of_scope, _uses
 from ..registry import create
 from .engine import FusedHead, Job
-from .head import LowRank, chunk_of
+from .head import LowRank
 from .paths import path, rows_of, term_of
+from .plan import Plan, plan
 from .terms import Term
 
 
@@ -39,6 +40,7 @@ def linear(
     *,
     low_rank: LowRank | Sequence[LowRank] = (),
     chunk_tokens: int | None = None,
+    memory_bytes: int | None = None,
     reduction: str = "mean",
     normalizer: float | Tensor | None = None,
     **context: Any,
@@ -55,8 +57,10 @@ def linear(
         loss: a registered loss, a `Mixture` or a module of your own with `forward(logits, labels, ...)`.
         bias: (V,) of the head.
         low_rank: additions to the head's weight, such as LoRA's.
-        chunk_tokens: how many tokens' logits exist at a time; by default as many as fit 32 MiB (at least 128 in
-            float32, 512 in bfloat16).
+        chunk_tokens: exactly how many tokens' logits exist at a time. By default the logits of up to H tokens lie in
+            the memory of the weight's gradient, and of the others as many exist at a time as fit 24 MiB (at least 128
+            in float32, 512 in bfloat16).
+        memory_bytes: what may be held beyond inputs and returned gradients, where less than the default is wanted.
         reduction, normalizer, context: as in a call of the loss.
 
     Raises:
@@ -73,10 +77,11 @@ def linear(
             bias,
             low_rank=low_rank,
             chunk_tokens=chunk_tokens,
+            memory_bytes=memory_bytes,
             normalizer=normalizer,
             **context,
         ).total
-    head = _Inputs(hidden, weight, bias, _sequence(low_rank), chunk_tokens)
+    head = _Inputs(hidden, weight, bias, _sequence(low_rank), chunk_tokens, memory_bytes)
     part = _Part("loss", loss, labels, 1.0, normalizer, reduction, context)
     head.check(part)
     if path(loss) == "whole":
@@ -93,6 +98,7 @@ def linear_terms(
     *,
     low_rank: LowRank | Sequence[LowRank] = (),
     chunk_tokens: int | None = None,
+    memory_bytes: int | None = None,
     normalizer: float | Tensor | Mapping[str, Any] | None = None,
     step: int = 0,
     watch: Mapping[str, str] | None = None,
@@ -105,10 +111,10 @@ def linear_terms(
         step: optimizer step, for weights that change.
         watch: further registered losses by scope, e.g. {"cross_entropy": "answer"}, whose values are wanted for a log;
             they are part of `values` as "watch/cross_entropy" and have no gradient.
-        hidden, weight, bias, low_rank, chunk_tokens, context: as in `linear`.
+        hidden, weight, bias, low_rank, chunk_tokens, memory_bytes, context: as in `linear`.
     """
     check_names(context, (*mixture.needs, *mixture.optional), "the mixture")
-    head = _Inputs(hidden, weight, bias, _sequence(low_rank), chunk_tokens)
+    head = _Inputs(hidden, weight, bias, _sequence(low_rank), chunk_tokens, memory_bytes)
     parts = [
         _Part(
             name,
@@ -163,6 +169,7 @@ class _Inputs:
     bias: Tensor | None
     low_rank: tuple[LowRank, ...]
     chunk_tokens: int | None
+    memory_bytes: int | None
 
     def check(self, part: _Part) -> None:
         """Raise a sentence for what does not fit together."""
@@ -180,8 +187,12 @@ class _Inputs:
                 raise BadInput(f"{name} must have the shape {shape}, got {_kind(tensor)}.")
         if weight.dtype != hidden.dtype and not torch.is_autocast_enabled(hidden.device.type):
             raise BadInput(f"hidden is {hidden.dtype} but weight is {weight.dtype}; cast one of them, or use autocast.")
-        if self.chunk_tokens is not None and (isinstance(self.chunk_tokens, bool) or self.chunk_tokens < 1):
-            raise BadInput(f"chunk_tokens must be a whole number of tokens, at least 1, got {self.chunk_tokens!r}.")
+        for name, value, what in (
+            ("chunk_tokens", self.chunk_tokens, "number of tokens"),
+            ("memory_bytes", self.memory_bytes, "number of bytes"),
+        ):
+            if value is not None and (isinstance(value, bool) or value < 1):
+                raise BadInput(f"{name} must be a whole {what}, at least 1, got {value!r}.")
         if isinstance(part.loss, Loss):  # a view of a single number has the shape of the logits and no memory
             logits = hidden.new_zeros(1).expand(*hidden.shape[:-1], weight.shape[0])
             check_inputs(logits, part.labels, part.reduction, part.normalizer)
@@ -242,11 +253,12 @@ def _fused(head: _Inputs, parts: Sequence[_Part]) -> tuple[dict[str, Tensor], Te
     by_label = any(path(part.loss) == "transport" for part in parts)
     index, labels, places = rows_of(batches, by_label)
     scalar = parts[0].reduction != "none"
-    chunk = chunk_of(len(labels), vocabulary, head.product, head.chunk_tokens)
+    shape = (len(labels), vocabulary, head.weight.shape[1], head.product)
+    at_once = plan(*shape, trained=False, gate_only=False, chunk_tokens=head.chunk_tokens).chunk
     terms: list[Term] = []
     for part, batch, place in zip(parts, batches, places, strict=True):
         upstream = _upstream(part, batch, dtype) if scalar and part.weight else None
-        terms.append(term_of(part.loss, batch, place, dtype, upstream, labels, head.product, max(1, chunk // 2)))
+        terms.append(term_of(part.loss, batch, place, dtype, upstream, labels, head.product, max(1, at_once // 2)))
 
     def value(part: _Part, term: Term) -> Tensor:
         return part.loss._reduce(term.values, term.batch, part.reduction, part.normalizer)
@@ -262,7 +274,18 @@ def _fused(head: _Inputs, parts: Sequence[_Part]) -> tuple[dict[str, Tensor], Te
     inputs: list[Tensor | None] = [rows.to(head.product), head.weight]
     for low in head.low_rank:
         inputs += [low.inputs(rows).to(head.product), low.up]
-    job = Job(terms, labels, head.product, chunk, outcome, torch.is_grad_enabled(), scalar)
+
+    def planned(trained: bool) -> Plan:
+        gate_only = all(term.gate_only for term in terms)
+        return plan(
+            *shape,
+            trained=trained,
+            gate_only=gate_only and scalar,
+            chunk_tokens=head.chunk_tokens,
+            memory_bytes=head.memory_bytes,
+        )
+
+    job = Job(terms, labels, head.product, planned, outcome, torch.is_grad_enabled(), scalar)
     total = FusedHead.apply(job, *inputs, head.bias)
     if not scalar:
         return {}, total

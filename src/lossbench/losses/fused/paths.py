@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..base import BatchLoss, Loss, RowLoss, StatisticsLoss, TargetLoss
+from ..base import BatchLoss, Loss, MassLoss, RowLoss, StatisticsLoss, TargetLoss
 from ..batch import Batch
 from ..families.region import LovaszSoftmax
 from ..families.transport import EMO
 from ..inputs import IGNORE_INDEX
 from .columns import ColumnsTerm, reads_columns
 from .lovasz import LovaszTerm
+from .masses import MassTerm
 from .rows import Place
 from .terms import RowTerm, StatisticsTerm, TargetTerm, Term
 from .transport import EMOTerm
@@ -27,6 +28,7 @@ def path(loss: nn.Module) -> str:
     """How `linear` computes a loss.
 
     * `target`, `statistics`, `rows`, `transport`: one pass, or two where the tokens of a batch depend on each other;
+    * `masses`: two passes, and sums over the classes;
     * `columns`, `lovasz`: two passes, and the columns of the classes that the loss reads;
     * `whole`: on the logits of all tokens, for modules that are no `Loss`, override its `forward`, have parameters of
       their own or read every column of all tokens.
@@ -39,6 +41,8 @@ def path(loss: nn.Module) -> str:
     assert family is not None
     if type(loss) is LovaszSoftmax and loss.classes == "present" and not loss.per_sequence:
         return "lovasz"
+    if isinstance(loss, MassLoss) and (cls.value, cls.per_token) == (MassLoss.value, BatchLoss.per_token):
+        return "masses"
     if reads_columns(loss):
         return "columns"
     if cls.per_token is not family.per_token:
@@ -68,6 +72,7 @@ def term_of(
         "target": TargetTerm,
         "statistics": StatisticsTerm,
         "rows": RowTerm,
+        "masses": MassTerm,
         "columns": ColumnsTerm,
         "lovasz": LovaszTerm,
         "transport": partial(EMOTerm, labels=labels, product=product, at_once=labels_at_once),

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ..batch import Batch
 from ..families.transport import EMO
-from ..numerics import stop_gradient
 from .head import Buffers, times_transposed
 from .rows import SOFTMAX, Block, Place, RowGradient, at, spread
 from .terms import ObservedTerm
@@ -79,16 +78,7 @@ class EMOTerm(ObservedTerm):
         return {name: at(vector, chosen).clone() for name, vector in found.items()}
 
     def value(self, features: dict[str, Tensor], batch: Batch) -> Tensor:
-        """The formula of `EMO.value` from log p_t and the similarity sum_j p_j cos(E_j, E_t)."""
-        log_p, distance = features["log_p"], 1 - features["similarity"]
-        distance = distance + (distance.clamp_min(0) - distance).detach()
-        if self.loss.detach_target:
-            distance = distance + stop_gradient(log_p.exp() * features["square"])
-        if self.loss.mode == "plain":
-            return self.loss.scale * distance
-        if self.loss.mode == "emo1":
-            return self.loss.scale * (-log_p + self.loss._ratio(-log_p, distance) * distance)
-        return self.loss.scale * (distance - self.loss._ratio(distance, -log_p) * log_p)
+        return self.loss.of_similarity(features["log_p"], features["similarity"], features["square"])
 
     def apply(
         self, block: Block, chosen: Tensor | None, seen: dict[str, Tensor], slopes: dict[str, Tensor], out: RowGradient
