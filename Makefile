@@ -6,7 +6,7 @@ READY_DEV := .venv/.ready-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help setup demo test lint format report bench
+.PHONY: help setup demo test lint format report bench slurm-test
 
 help:    ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -30,10 +30,19 @@ report: $(READY)    ## write results/ from all runs/
 	$(BIN)/lossbench report runs --out results
 
 bench: $(READY_DEV)    ## speed and memory of the fused LM head, into benchmarks/results/head.md (about an hour)
+	$(INSTALL) -e '.[bench]'
+	$(INSTALL) --no-deps cut-cross-entropy segmentation-models-pytorch
 	$(BIN)/python benchmarks/head.py
 
 test: $(READY_DEV)    ## the test suite
 	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+SLURM := slurm-wlm munge slurmdbd mariadb-server-core mariadb-client-core
+
+slurm-test: $(READY_DEV)    ## sweeps on a real SLURM cluster in a temporary folder; as root, on Debian or Ubuntu (12 minutes)
+	dpkg -s $(SLURM) >/dev/null 2>&1 || (apt-get update && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $(SLURM))
+	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest tests/slurm -m slurm --numprocesses 3 --dist loadfile
 
 lint: $(READY_DEV)    ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .

@@ -45,7 +45,8 @@ class Job:
     def head(self, tensors: Sequence[Tensor | None]) -> Head:
         """From (inputs, weight) in turn and the bias, in the dtype of the products."""
         *pairs, bias = (None if x is None else x.detach().to(self.dtype) for x in tensors)
-        return Head(pairs[0::2], pairs[1::2], bias)  # type: ignore[arg-type]
+        matrices = max(term.matrices for term in self.terms)
+        return Head(pairs[0::2], pairs[1::2], bias, matrices)  # type: ignore[arg-type]
 
     def observe(self, head: Head, chunk: int, kept: Kept | None, *, differentiable: bool) -> None:
         """First pass, for the terms that need it, or for values alone."""

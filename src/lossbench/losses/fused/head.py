@@ -60,6 +60,7 @@ class Head:
     inputs: list[Tensor]  # (n, H_k)
     weights: list[Tensor]  # (V, H_k)
     bias: Tensor | None  # (V,)
+    matrices: int = 1  # of the size of a block of rows that are in use at a time
     buffers: Buffers = field(init=False)
     held: int | None = field(init=False, default=None)  # where the logits start that are in the buffer still
 
@@ -86,7 +87,8 @@ class Head:
     @property
     def block_rows(self) -> int:
         """Rows of logits that fit a cache."""
-        return max(1, block_bytes(self.inputs[0].device) // (self.float_dtype.itemsize * self.vocabulary))
+        row = self.float_dtype.itemsize * self.vocabulary * self.matrices
+        return max(1, block_bytes(self.inputs[0].device) // row)
 
     def logits(self, start: int, stop: int) -> Tensor:
         """(stop - start, V) logits of some tokens in the dtype of the product, in a buffer that the next call reuses.

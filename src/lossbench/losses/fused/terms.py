@@ -31,6 +31,7 @@ class Term:
 
     needs: frozenset[str] = frozenset({SOFTMAX})
     gate_only: ClassVar[bool] = False  # its gradient is gate * (p - onehot)
+    matrices: ClassVar[int] = 1  # of the size of a block that it makes on the way, roughly: blocks are smaller then
     linear_in_p: ClassVar[bool] = False  # its gradient is a number a row times p, and single cells
 
     def __init__(self, loss: object, batch: Batch, place: Place, dtype: torch.dtype, upstream: Tensor | None) -> None:
@@ -241,6 +242,7 @@ class RowTerm(Term):
 
     loss: RowLoss
     needs = frozenset({LOGITS})
+    matrices = 2
 
     def observe(self, block: Block) -> None:
         i, j, chosen = self.place.within(block.start, block.stop)
