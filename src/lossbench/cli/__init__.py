@@ -9,10 +9,24 @@ import sys
 
 from lossbench.errors import LossbenchError
 
-from . import train, report, dashboard, diff, runs, evaluate, export, prepare, losses  # isort: skip
+from . import train, report, dashboard, diff, runs, evaluate, export, prepare, losses, new_loss, doctor  # isort: skip
 from .application import app
 
-__all__ = ["app", "dashboard", "diff", "evaluate", "export", "losses", "main", "prepare", "report", "runs", "train"]
+__all__ = [
+    "app",
+    "dashboard",
+    "diff",
+    "doctor",
+    "evaluate",
+    "export",
+    "losses",
+    "main",
+    "new_loss",
+    "prepare",
+    "report",
+    "runs",
+    "train",
+]
 
 
 def main() -> None:

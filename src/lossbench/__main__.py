@@ -1,0 +1,5 @@
+"""`python -m lossbench` is the `lossbench` command."""
+
+from lossbench.cli import main
+
+main()
