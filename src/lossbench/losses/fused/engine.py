@@ -30,6 +30,7 @@ class Job:
         dtype: of the matrix products.
         plan: how many tokens' logits exist at a time, by whether the weight's gradient is made in the same pass.
         outcome: makes the result of the call from the values of the terms; no gradient passes.
+        sparing: take smaller buffers than are fastest.
         differentiable: False where no gradient will be asked for.
         scalar: the upstream gradients of the terms are known, so that gradients are made in the forward pass.
     """
@@ -39,13 +40,14 @@ class Job:
     dtype: torch.dtype
     plan: Callable[[bool], Plan]
     outcome: Callable[[], Tensor]
+    sparing: bool
     differentiable: bool
     scalar: bool
 
     def head(self, tensors: Sequence[Tensor | None]) -> Head:
         """From (inputs, weight) in turn and the bias, in the dtype of the products."""
         *pairs, bias = (None if x is None else x.detach().to(self.dtype) for x in tensors)
-        matrices = max(term.matrices for term in self.terms)
+        matrices = max(term.matrices for term in self.terms) * (2 if self.sparing else 1)
         return Head(pairs[0::2], pairs[1::2], bias, matrices)  # type: ignore[arg-type]
 
     def observe(self, head: Head, chunk: int, kept: Kept | None, *, differentiable: bool) -> None:

@@ -29,7 +29,7 @@ class Kept:
         self._head = head
         self.weight = torch.empty_like(head.weights[0], memory_format=torch.contiguous_format)
         vocabulary, h = self.weight.shape
-        self.width = min(vocabulary, max(256, block_bytes(self.weight.device) // (h * self.weight.element_size())))
+        self.width = min(vocabulary, max(256, block_bytes(self.weight.device) // (2 * h * self.weight.element_size())))
         full = vocabulary // self.width
         flat = self.weight.view(-1)
         # (blocks, n, width) and what is left, (n, V - blocks * width)

@@ -255,10 +255,11 @@ def _fused(head: _Inputs, parts: Sequence[_Part]) -> tuple[dict[str, Tensor], Te
     scalar = parts[0].reduction != "none"
     shape = (len(labels), vocabulary, head.weight.shape[1], head.product)
     at_once = plan(*shape, trained=False, gate_only=False, chunk_tokens=head.chunk_tokens).chunk
+    at_once = max(1, min(at_once, len(labels) // 2))  # distinct labels whose cosines EMO holds
     terms: list[Term] = []
     for part, batch, place in zip(parts, batches, places, strict=True):
         upstream = _upstream(part, batch, dtype) if scalar and part.weight else None
-        terms.append(term_of(part.loss, batch, place, dtype, upstream, labels, head.product, max(1, at_once // 2)))
+        terms.append(term_of(part.loss, batch, place, dtype, upstream, labels, head.product, at_once))
 
     def value(part: _Part, term: Term) -> Tensor:
         return part.loss._reduce(term.values, term.batch, part.reduction, part.normalizer)
@@ -285,7 +286,8 @@ def _fused(head: _Inputs, parts: Sequence[_Part]) -> tuple[dict[str, Tensor], Te
             memory_bytes=head.memory_bytes,
         )
 
-    job = Job(terms, labels, head.product, planned, outcome, torch.is_grad_enabled(), scalar)
+    sparing = head.memory_bytes is not None
+    job = Job(terms, labels, head.product, planned, outcome, sparing, torch.is_grad_enabled(), scalar)
     total = FusedHead.apply(job, *inputs, head.bias)
     if not scalar:
         return {}, total
