@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--out", type=Path, help="a file for the figures, .md or .json")
     asked = parser.parse_args()
 
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -119,8 +119,35 @@ def main() -> None:
             f"{result['theirs_s']:.3f} s), {verdict} the goal of {GOAL}"
         )
     if asked.out:
-        about = {"model": asked.model, "device": asked.device, "torch": torch.__version__, "goal": GOAL}
-        asked.out.write_text(json.dumps({**about, "results": results}, indent=2) + "\n", encoding="utf-8")
+        about = {key: value for key, value in vars(asked).items() if key != "out"} | {"torch": torch.__version__}
+        text = json.dumps({**about, "goal": GOAL, "results": results}, indent=2) + "\n"
+        asked.out.write_text(markdown(about, results) if asked.out.suffix == ".md" else text, encoding="utf-8")
+
+
+def markdown(about: dict[str, Any], results: dict[str, dict]) -> str:
+    """The figures as a page, each beside its goal."""
+    rows = [
+        f"| {name} | {found['ratio']:.3f} | {found['ratios'][0]:.2f} to {found['ratios'][-1]:.2f} | "
+        f"{found['ours_s']:.3f} | {found['theirs_s']:.3f} | {GOAL} {'met' if found['ratio'] <= GOAL else 'missed'} |"
+        for name, found in results.items()
+    ]
+    clock = "wall" if about["device"].startswith("cuda") else "CPU"
+    return "\n".join(
+        [
+            "# Generation against a bare `model.generate` on length-sorted batches",
+            "",
+            f"{about['model']} on {about['device']}, torch {about['torch']}: {about['prompts']} prompts, batches of "
+            f"{about['batch_size']}, {about['new_tokens']} new tokens, {about['rounds']} interleaved rounds. The ratio "
+            "is the median of the rounds' ratios; the range is that of single rounds.",
+            "",
+            f"| | ratio | rounds | ours, {clock} s | theirs, {clock} s | goal |",
+            "|---|--:|--:|--:|--:|--:|",
+            *rows,
+            "",
+            "`python benchmarks/generation.py --out benchmarks/results/generation.md` makes this page again.",
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+import yaml
 from typer.testing import CliRunner
 
 from lossbench import reevaluate
@@ -19,6 +19,7 @@ from lossbench.evaluation import stored
 from lossbench.reevaluate import Wishes
 from lossbench.report.collect import collect
 from lossbench.run import run
+from lossbench.training.state import read_state, write_state
 
 QUICK = ("evaluation.limit=6", "evaluation.generate=false", "trainer.accelerator=cpu", "trainer.progress=false")
 TRAINING = (
@@ -73,7 +74,8 @@ def test_other_weights_are_another_evaluation(full: Path, tmp_path: Path) -> Non
     shutil.copytree(full, copy)
     first = reevaluate.evaluate(str(copy), Wishes())
     file = copy / "checkpoints" / "best.safetensors"
-    save_file({name: weight + 0.01 * torch.ones_like(weight) for name, weight in load_file(file).items()}, file)
+    moved = {name: weight + 0.01 if torch.is_tensor(weight) else weight for name, weight in read_state(file).items()}
+    write_state(file, moved)
     second = reevaluate.evaluate(str(copy), Wishes())
     assert second.folder != first.folder
     assert second.metrics["test/nll"] != first.metrics["test/nll"]
@@ -171,6 +173,24 @@ def test_an_unfinished_run_is_refused(full: Path, tmp_path: Path) -> None:
     shutil.rmtree(copy / "checkpoints")
     with pytest.raises(DataError, match="the run's weights were removed"):
         reevaluate.find(str(copy))
+
+
+def test_a_safe_point_to_go_on_from_is_no_model(full: Path) -> None:
+    with pytest.raises(ConfigError, match="is a safe point to train on from, not a model to evaluate"):
+        reevaluate.find(str(full / "checkpoints" / "last.safetensors"))
+
+
+def test_an_older_run_has_the_present_defaults_where_it_names_none(full: Path, tmp_path: Path) -> None:
+    copy = tmp_path / full.name
+    shutil.copytree(full, copy)
+    plain = yaml.safe_load((copy / "config.yaml").read_text())
+    for key in ("samples", "mauve", "rolling"):
+        del plain["evaluation"][key]
+    (copy / "config.yaml").write_text(yaml.safe_dump(plain))
+    found = reevaluate.find(str(copy), ["evaluation.mauve.tokens=9"]).config.evaluation
+    assert (found.samples, found.limit) == (0, 6)
+    assert found.mauve is not None
+    assert (found.mauve.tokens, found.mauve.generation_seeds) == (9, 5)
 
 
 def test_the_harness_is_asked_for_before_the_model_is_loaded(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lossbench import config as schema
-from lossbench.config import RunConfig
+from lossbench.config import EvaluationConfig, RunConfig
 from lossbench.errors import ConfigError, DataError
 from lossbench.evaluation import stored
 
 if TYPE_CHECKING:
-    from lossbench.evaluation.open_ended import MauveProtocol
+    from lossbench.evaluation.mauve_protocol import MauveProtocol
+    from lossbench.evaluation.open_ended import Material
 
 CHECKPOINTS = "checkpoints"
 
@@ -41,7 +42,7 @@ class Wishes:
     """What the command line asks for; None and empty: the task's own."""
 
     metrics: tuple[str, ...] = ()
-    mauve: MauveProtocol | None = None
+    featurizer: str | None = None  # of MAUVE
     harness: tuple[str, ...] = ()
     sample_seed: int | None = None
     temperature: float = 1.0
@@ -65,9 +66,13 @@ def evaluate(what: str, wishes: Wishes) -> Outcome:
         return _by_harness(target, wishes)
 
     from lossbench.data import task as tasks
+    from lossbench.data import token_cache
     from lossbench.data.prepared import with_texts
-    from lossbench.data.tokens import tokenize
+    from lossbench.data.tokens import tokenize, with_tokens
+    from lossbench.evaluation.evaluate import chosen_metrics
     from lossbench.evaluation.evaluate import evaluate as evaluate_model
+    from lossbench.evaluation.open_ended import material
+    from lossbench.evaluation.whole_texts import whole_texts
     from lossbench.models import locate
     from lossbench.models.load import context_window
     from lossbench.progress import ProgressDisplay
@@ -77,13 +82,22 @@ def evaluate(what: str, wishes: Wishes) -> Outcome:
     locate.check_available(config.model)
     task.check_available()
     examples = tasks.load(task, config.evaluation.split, config.evaluation.limit)
+    protocol = _mauve_protocol(config, wishes)
+    metrics = wishes.metrics or chosen_metrics(task, generate=config.evaluation.generate, mauve=protocol is not None)
+    continued = material(task, config.evaluation, examples, protocol) if "mauve" in metrics else None
+    whole = whole_texts(task, config.evaluation)
     model, tokenizer = _restored(target)
     examples = with_texts(examples, tokenizer)
     window = min(context_window(model) or sys.maxsize, config.dataset.max_length or sys.maxsize)
-    tokens = tokenize(examples, tokenizer, window, ends_with_eos=task.ends_with_eos)
-    metrics = wishes.metrics or _own_metrics(task.metrics, config.evaluation.generate)
+    cache = token_cache.folder(config.paths.cache)
+    tokens = tokenize(
+        examples, tokenizer, window, ends_with_eos=task.ends_with_eos, skip_too_long=task.skip_bad, cache=cache
+    )
+    task.notes.count_too_long(config.evaluation.split, len(examples), len(tokens), window)
+    examples = with_tokens(examples, tokens)
+    task.notes.count_truncated(config.evaluation.split, tokens, window)
 
-    facts = _facts(target, wishes, metrics) | {
+    facts = _facts(target, wishes, metrics, continued) | {
         "n_examples": len(examples),
         "examples": _digest([e.prompt, e.target, e.answer, *e.choices] for e in examples),
         "tokens": _digest([*row.input_ids, row.target_start] for row in tokens),
@@ -111,8 +125,11 @@ def evaluate(what: str, wishes: Wishes) -> Outcome:
             max_new_tokens=config.evaluation.max_new_tokens,
             sample_seed=wishes.sample_seed,
             temperature=wishes.temperature,
+            samples=config.evaluation.samples,
+            sample_temperature=config.evaluation.sample_temperature,
             batch_size=config.evaluation.batch_size,
-            mauve=wishes.mauve,
+            material=continued,
+            whole_texts=whole,
             on_progress=progress.on_progress,
         )
     seconds = time.monotonic() - started
@@ -124,6 +141,11 @@ def find(what: str, overrides: Sequence[str] = ()) -> Target:
     """The run, checkpoint or model that `what` names, with `overrides` of its dataset and evaluation."""
     path = Path(what).expanduser()
     checkpoint = path if path.suffix == ".safetensors" and path.parent.name == CHECKPOINTS else None
+    if checkpoint and not checkpoint.name.startswith("best"):
+        raise ConfigError(
+            f"{what} is a safe point to train on from, not a model to evaluate: name {CHECKPOINTS}/best.safetensors, "
+            "or best-STEP.safetensors of a run that is still going."
+        )
     run = path.parents[1] if checkpoint else path
     if (run / "run.json").is_file() or checkpoint:
         return _run_target(run, checkpoint, overrides)
@@ -144,6 +166,7 @@ def _run_target(run: Path, checkpoint: Path | None, overrides: Sequence[str]) ->
             f"checkpoint to evaluate ({run / CHECKPOINTS}/...)."
         )
     plain = yaml.safe_load(file.read_text(encoding="utf-8"))
+    plain["evaluation"] = _complete(plain["evaluation"])
     if plain["loss"]["name"] == "untrained":
         return Target(schema.parse(_overridden(plain, overrides)), run, None, run.name)
     checkpoint = checkpoint or BestCheckpoint(run / CHECKPOINTS).file
@@ -174,6 +197,9 @@ def _overridden(plain: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
         mine = [override for override in rest if override.startswith("dataset")]
         plain["dataset"] = _compose(*mine).dataset.model_dump(mode="json")
         rest = [override for override in rest if override not in mine]
+    if plain["evaluation"]["mauve"] is None and any(o.startswith("evaluation.mauve.") for o in rest):
+        mauve = _compose("evaluation=mauve").evaluation.mauve
+        plain["evaluation"]["mauve"] = mauve.model_dump(mode="json") if mauve else None
     for override in rest:
         key, _, text = override.partition("=")
         *sections, name = key.split(".")
@@ -182,6 +208,13 @@ def _overridden(plain: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
             place = place.setdefault(section, {})
         place[name] = yaml.safe_load(text)
     return plain
+
+
+def _complete(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """The evaluation of an older run's configuration, with the present defaults where it has no such key."""
+    if set(EvaluationConfig.model_fields) <= set(evaluation):
+        return evaluation
+    return {**_compose().evaluation.model_dump(mode="json"), **evaluation}
 
 
 def _compose(*overrides: str) -> RunConfig:
@@ -201,26 +234,35 @@ def _restored(target: Target) -> tuple[Any, Any]:
     import torch
 
     from lossbench.models.load import add_peft, load
-    from lossbench.training.checkpoint import BestCheckpoint
+    from lossbench.training.checkpoint import load_weights
     from lossbench.training.fit import choose_threads
+    from lossbench.training.state import read_state
 
-    model, tokenizer = load(target.config.model)
+    model, tokenizer = load(target.config.model, target.config.peft if target.checkpoint else None)
     choose_threads(model, target.config.trainer.threads)
     if target.checkpoint is not None:
         holder = torch.nn.Module()  # in a checkpoint the weights are those of a module that holds the model
         holder.model = add_peft(model, target.config.peft)
-        BestCheckpoint(target.checkpoint.parent).restore(holder)
+        load_weights(holder, read_state(target.checkpoint))
         model = holder.model  # type: ignore[assignment]
     on_gpu = target.config.trainer.accelerator != "cpu" and torch.cuda.is_available()
     return torch.nn.Module.to(model, "cuda" if on_gpu else "cpu").eval(), tokenizer
 
 
-def _own_metrics(metrics: Sequence[str], generates: bool) -> tuple[str, ...]:
-    kept = [name for name in metrics if generates or name != "exact_match"]
-    return (*kept, "confidence") if "exact_match" in kept else tuple(kept)
+def _mauve_protocol(config: RunConfig, wishes: Wishes) -> MauveProtocol | None:
+    """That of the configuration, or the default one where --metrics asks for MAUVE; --featurizer goes before both."""
+    from dataclasses import replace
+
+    from lossbench.evaluation.mauve_protocol import MauveProtocol
+    from lossbench.evaluation.open_ended import protocol_of
+
+    if config.evaluation.mauve is None and "mauve" not in wishes.metrics:
+        return None
+    protocol = protocol_of(config.evaluation.mauve) if config.evaluation.mauve else MauveProtocol()
+    return protocol if wishes.featurizer is None else replace(protocol, featurizer=wishes.featurizer)
 
 
-def _facts(target: Target, wishes: Wishes, metrics: Sequence[str]) -> dict[str, Any]:
+def _facts(target: Target, wishes: Wishes, metrics: Sequence[str], continued: Material | None = None) -> dict[str, Any]:
     from lossbench.tracking.provenance import versions
 
     config = target.config
@@ -232,7 +274,7 @@ def _facts(target: Target, wishes: Wishes, metrics: Sequence[str]) -> dict[str, 
         "metrics": list(metrics),
         "sample_seed": wishes.sample_seed,
         "temperature": wishes.temperature,
-        "mauve": _mauve_facts(wishes.mauve) if "mauve" in metrics else None,
+        "mauve": None if continued is None else _mauve_facts(continued),
         "versions": versions(),
     }
 
@@ -246,16 +288,17 @@ def _model_facts(config: RunConfig) -> dict[str, Any]:
     return {"weights": weights, "dtype": config.model.dtype, "attention": config.model.attention}
 
 
-def _mauve_facts(protocol: MauveProtocol | None) -> dict[str, Any]:
+def _mauve_facts(material: Material) -> dict[str, Any]:
     from importlib.metadata import PackageNotFoundError, version
 
-    from lossbench.evaluation.open_ended import MauveProtocol
     from lossbench.identity import content
     from lossbench.models.locate import folder_of
 
-    protocol = protocol or MauveProtocol()
-    folder = folder_of(protocol.featurizer)
-    facts = asdict(protocol) | {"featurizer_weights": content(folder) if folder else protocol.featurizer}
+    folder = folder_of(material.protocol.featurizer)
+    facts = asdict(material.protocol) | {
+        "featurizer_weights": content(folder) if folder else material.protocol.featurizer,
+        "texts": None if material.evaluated is None else _digest([e.prompt, e.target] for e in material.evaluated),
+    }
     for package in ("mauve-text", "faiss-cpu", "scikit-learn"):
         try:
             facts[package] = version(package)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from lossbench.data.example import Example
-from lossbench.data.tokens import tokenize
+from lossbench.data.task import Notes
+from lossbench.data.tokens import tokenize, with_tokens
 from lossbench.errors import DataError
 from tests.models_at_hand import BOS, EOS, byte_tokenizer
 from tests.real_data import real_data
@@ -127,3 +128,16 @@ def test_an_example_that_comes_with_tokens_keeps_them():
     found = tokenize([prepared, text], TOKENIZER, 10)
     assert (found[0].input_ids, found[0].target_start) == ([5, 6, 7], 2)
     assert found[1:] == tokenize([text], TOKENIZER, 10)
+
+
+def test_a_target_longer_than_the_window_can_be_left_out_and_the_rest_stays_together():
+    examples = [Example("a", "Q", "x" * 30), Example("b", "Q", "short"), Example("c", "Q", "y" * 40)]
+    tokens = tokenize(examples, byte_tokenizer(), 20, skip_too_long=True)
+    assert [row.id for row in tokens] == ["b"]
+    assert with_tokens(examples, tokens) == [examples[1]]
+    notes = Notes()
+    notes.count_too_long("train", 3, 1, 20)
+    assert notes.counts == {"train_too_long": 2}
+    assert "2 of 3 examples of train are left out (dataset.skip_bad=true)" in notes.sentences[0]
+    with pytest.raises(DataError, match="All 3 targets of train have more than 20 tokens"):
+        notes.count_too_long("train", 3, 0, 20)

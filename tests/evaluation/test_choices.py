@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from lossbench.data.example import Example
 from lossbench.errors import DataError
 from lossbench.evaluation.choices import ChoiceScores, first_best, letters, score_choices, score_letters
 from tests.evaluation import golden
+from tests.models_at_hand import byte_tokenizer, tiny_llama
 from tests.real_data import real_data
 
 E2E = golden.load("lm_eval_e2e")
@@ -122,7 +124,21 @@ def test_real_tokenizers_tell_letters_apart_by_one_token(
     assert len({tokens.input_ids[-1] for tokens in seen}) == 5
 
 
-def test_letters_that_are_no_single_tokens_are_refused(llama: PreTrainedModel, tokenizer: Any) -> None:
+def test_letters_of_several_tokens_are_scored_as_whole_continuations() -> None:
+    model, byte_tokens = tiny_llama(), byte_tokenizer()
+    example = replace(letter_example(), prompt="Question: which?\nAnswer:")
+    (found,) = score_letters(model, byte_tokens, [example], max_length=256)
+    ids = byte_tokens(example.prompt)["input_ids"]
+    for letter, log_prob in zip("ABCD", found, strict=True):
+        whole = [*ids, *byte_tokens(f" {letter}", add_special_tokens=False)["input_ids"]]
+        assert len(whole) == len(ids) + 2  # the space and the letter are tokens of their own
+        with torch.no_grad():
+            log_p = model(torch.tensor([whole])).logits[0].double().log_softmax(-1)
+        expected = sum(log_p[place - 1, whole[place]].item() for place in (-2, -1))
+        assert log_prob == pytest.approx(expected, abs=1e-4)
+
+
+def test_letters_with_the_same_tokens_are_refused(llama: PreTrainedModel, tokenizer: Any) -> None:
     class Merging:
         """Writes the first two letters with one token."""
 
@@ -135,7 +151,7 @@ def test_letters_that_are_no_single_tokens_are_refused(llama: PreTrainedModel, t
                 found["input_ids"] = [[*ids[:-1], min(ids[-1], 35)] for ids in found["input_ids"]]
             return found
 
-    with pytest.raises(DataError, match="question-1: this tokenizer does not tell the letters A, B, C, D apart"):
+    with pytest.raises(DataError, match="question-1: this tokenizer gives two of A, B, C, D the same tokens"):
         score_letters(llama, Merging(), [letter_example()], max_length=256)
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import inspect
 import io
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from transformers import PreTrainedModel
 
 from lossbench.data.example import Example
@@ -14,8 +16,9 @@ from lossbench.errors import ConfigError, DataError
 from lossbench.evaluation import answers
 from lossbench.evaluation.evaluate import evaluate
 from lossbench.evaluation.generate import Completion, generate
-from lossbench.evaluation.metrics import aggregate
+from lossbench.evaluation.metrics import aggregate, pass_at_k
 from lossbench.evaluation.perplexity import target_nll
+from tests.evaluation import golden
 
 
 @dataclass(frozen=True)
@@ -197,3 +200,116 @@ def test_confidence_is_the_likelihood_of_what_was_generated(llama: PreTrainedMod
     assert aggregate(found.rows, "test") == found.metrics
     with pytest.raises(ConfigError, match="ask for exact_match too"):
         evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", metrics=["confidence"])
+
+
+def test_sampled_answers_give_pass_at_k_and_the_majority(
+    llama: PreTrainedModel, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lossbench.evaluation import evaluate as module
+
+    said = {None: ["#### 0"] * 3, 0: ["#### 12", "#### 5", "no"], 1: ["#### 12", "#### 1,200", "none"],
+            2: ["#### 3", "#### 5", "nothing"], 3: ["#### 9", "#### 1200", "at all"]}  # fmt: skip
+    asked: list[tuple[int | None, float]] = []
+
+    def generate_as_told(*args: Any, sample_seed: int | None, temperature: float, **settings: Any) -> list[Completion]:
+        asked.append((sample_seed, temperature))
+        return [Completion([5, 0], text, "eos") for text in said[sample_seed]]
+
+    monkeypatch.setattr(module, "generate", generate_as_told)
+    found = evaluate(
+        llama, tokenizer, SomeTask(), EXAMPLES, tokenize(EXAMPLES, tokenizer, 256), split="test",
+        metrics=["exact_match"], samples=4, sample_temperature=0.8,
+    )  # fmt: skip
+    assert asked == [(None, 1.0), (0, 0.8), (1, 0.8), (2, 0.8), (3, 0.8)]
+    assert [row["sampled_right"] for row in found.rows] == [2, 2, 0]
+    assert [row["sampled_majority"] for row in found.rows] == ["12", "5", None]  # of equals the first one given
+    assert [row["sampled_majority_em"] for row in found.rows] == [True, False, False]
+    assert found.metrics["test/em"] == 0
+    assert found.metrics["test/pass@1"] == pytest.approx((0.5 + 0.5 + 0) / 3)
+    assert found.metrics["test/pass@2"] == pytest.approx((5 / 6 + 5 / 6 + 0) / 3)
+    assert found.metrics["test/pass@4"] == pytest.approx(2 / 3)
+    assert found.metrics["test/maj@4"] == pytest.approx(1 / 3)
+    assert aggregate(found.rows, "test") == found.metrics
+
+
+@pytest.mark.parametrize("case", golden.load("report_stats")["pass_at_k"])
+def test_pass_at_k_is_the_unbiased_estimate(case: dict[str, Any]) -> None:
+    assert pass_at_k(case["n"], case["c"], case["k"]) == pytest.approx(case["value"], abs=1e-12)
+
+
+def test_pass_at_k_needs_k_answers() -> None:
+    with pytest.raises(DataError, match="pass@5 cannot be estimated from 1 right ones of 4"):
+        pass_at_k(4, 1, 5)
+
+
+def test_a_gold_answer_that_stops_the_papers_code_is_counted(
+    llama: PreTrainedModel, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lossbench.evaluation import evaluate as module
+
+    said = ["#### 12", "#### 1,200", "#### -3"]
+    monkeypatch.setattr(module, "generate", lambda *a, **s: [Completion([5, 0], text, "eos") for text in said])
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    found = evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", metrics=["exact_match"])
+    names = ("em", "em_seed", "seed_crash", "pred_marked", "pred_last")
+    assert [tuple(row[name] for name in names) for row in found.rows] == [
+        (True, True, False, "12", "12"),
+        (True, False, True, "1200", "1200"),
+        (True, False, False, "-3", "-3"),
+    ]
+    assert found.metrics["test/seed_crash"] == pytest.approx(1 / 3)
+
+
+def test_answers_that_are_cut_off_are_said(
+    llama: PreTrainedModel, tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    evaluate(llama, tokenizer, SomeTask(max_new_tokens=2), EXAMPLES, tokens, split="test", metrics=["exact_match"])
+    assert "3 of 3 answers were cut off by their limit: a larger evaluation.max_new_tokens" in caplog.text
+
+
+def test_a_truncated_prompt_is_marked_counted_and_the_cause_of_a_wrong_answer(
+    llama: PreTrainedModel, tokenizer: Any
+) -> None:
+    tokens = tokenize(EXAMPLES, tokenizer, 20)
+    assert [row.truncated for row in tokens] == [True, True, True]
+    found = evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", metrics=["exact_match"])
+    assert found.metrics["test/truncated"] == 1
+    assert found.metrics["test/error/truncated_prompt"] == 1
+
+
+def test_out_of_memory_halves_the_batch_and_changes_no_text(
+    llama: PreTrainedModel, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = tokenize(EXAMPLES, tokenizer, 256)
+    wanted = evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", batch_size=3)
+    forward = llama.forward
+
+    def small_device(input_ids: Any = None, **inputs: Any) -> Any:
+        if input_ids is not None and len(input_ids) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(input_ids=input_ids, **inputs)
+
+    small_device.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    monkeypatch.setattr(llama, "forward", small_device)
+    found = evaluate(llama, tokenizer, SomeTask(), EXAMPLES, tokens, split="test", batch_size=3)
+    assert [row["completion"] for row in found.rows] == [row["completion"] for row in wanted.rows]
+    assert found.metrics["test/nll"] == pytest.approx(wanted.metrics["test/nll"], rel=1e-6)
+    assert "Out of device memory with 3 examples at once: going on with 1." in caplog.text
+
+
+def test_letters_are_those_of_the_row_s_own_options(
+    llama: PreTrainedModel, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lossbench.evaluation import evaluate as module
+
+    monkeypatch.setattr(module, "generate", lambda *a, **s: [Completion([5, 0], text, "eos") for text in ("G", "E")])
+    seven = Example("many", "Which?\nAnswer:", " G", "G", tuple("ice iron wood wool wax wine wind".split()))
+    two = Example("few", "Which?\nAnswer:", " A", "A", ("ice", "iron"))
+    task = SomeTask(answer_rule="letter")
+    tokens = tokenize([seven, two], tokenizer, 256)
+    found = evaluate(llama, tokenizer, task, [seven, two], tokens, split="test", metrics=["exact_match"])
+    assert [(row["em"], row["prediction"], row["error_class"]) for row in found.rows] == [
+        (True, "G", "ok"),
+        (False, None, "no_letter"),
+    ]

@@ -49,3 +49,16 @@ def test_a_folder_without_weights_is_said(tmp_path: Any) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match=r"The featurizer .* of MAUVE cannot be loaded"):
         featurizer.load(str(tmp_path))
+
+
+def test_the_featurizer_is_read_only_and_unchanged_by_use() -> None:
+    made = featurizer.load("lossbench:tiny")
+    before = {name: weight.clone() for name, weight in made.model.state_dict().items()}
+    made.features(made.encode(["Anna has 3 pens.", "Ben"]))
+    assert not any(weight.requires_grad for weight in made.model.parameters())
+    assert not made.model.training
+    assert all(torch.equal(before[name], weight) for name, weight in made.model.state_dict().items())
+
+
+def test_no_texts_have_no_features() -> None:
+    assert featurizer.load("lossbench:tiny").features([]).shape == (0, 128)

@@ -150,6 +150,9 @@ def test_threads_are_pinned_to_the_cores_at_hand(monkeypatch: pytest.MonkeyPatch
         assert {pool["num_threads"] for pool in threadpoolctl.threadpool_info()} <= {1}
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "10000")
     assert mauve.cores() < 10000
+    monkeypatch.setattr(mauve, "cores", lambda: 2)
+    with mauve.pinned_threads(mauve.FEW - 1):
+        assert {pool["num_threads"] for pool in threadpoolctl.threadpool_info()} <= {1}
 
 
 def test_too_few_texts_are_refused_with_a_sentence() -> None:

@@ -275,3 +275,16 @@ def test_examples_that_cannot_be_scored_are_refused_by_name(gpt2: PreTrainedMode
         perplexity.target_nll(gpt2, [TokenizedExample("row-7", [1, 2, 3], 3)])
     with pytest.raises(DataError, match="row-8 has 65 tokens, more than the model's context window of 64"):
         perplexity.target_nll(gpt2, [TokenizedExample("row-8", [1] * 65, 3)])
+
+
+def test_probability_margin_and_rank_are_those_of_the_scored_rows(llama: PreTrainedModel) -> None:
+    ids = [5, 17, 200, 33, 301]
+    (found,) = perplexity.target_nll(llama, [TokenizedExample("text", ids, 2)])
+    with torch.no_grad():
+        log_p = llama(torch.tensor([ids])).logits[0, 1:4].double().log_softmax(-1)
+    two = log_p.topk(2, dim=-1).values
+    assert found.max_prob_sum == pytest.approx(two[:, 0].exp().sum().item(), rel=1e-5)
+    assert found.min_margin == pytest.approx((two[:, 0] - two[:, 1]).min().item(), abs=1e-5)
+    ranks = [int((row > row[target]).sum()) + 1 for row, target in zip(log_p, ids[2:], strict=True)]
+    assert found.rank_sum == sum(ranks)
+    assert found.n_sure == int((two[:, 0].exp() > 0.99).sum())

@@ -55,16 +55,21 @@ class LanguageModeling(SourceTask):
         Of the first `continued_rows` rows, those with at least 100 characters, at least 10 words more than prefix and
         continuation, and no `==`; words are what single spaces separate, as in EMO's code.
         """
-        found = []
-        for document in self.documents(split)[: self.continued_rows]:
-            words = document.target.split(" ")
-            enough = self.prefix_words + self.continuation_words + SPARE_WORDS
-            if len(document.target) < SHORTEST or len(words) < enough or "==" in document.target:
-                continue
-            end = self.prefix_words + self.continuation_words
-            prefix, continuation = " ".join(words[: self.prefix_words]), " ".join(words[self.prefix_words : end])
-            found.append(Example(document.id, prefix, f" {continuation}"))
-        return found
+        documents = self.documents(split)[: self.continued_rows]
+        return continuations(documents, self.prefix_words, self.continuation_words)
+
+
+def continuations(documents: Sequence[Example], prefix_words: int, continuation_words: int) -> list[Example]:
+    """The beginning of each document that is long enough, as prompt and target."""
+    found = []
+    end = prefix_words + continuation_words
+    for document in documents:
+        words = document.target.split(" ")
+        if len(document.target) < SHORTEST or len(words) < end + SPARE_WORDS or "==" in document.target:
+            continue
+        prefix, continuation = " ".join(words[:prefix_words]), " ".join(words[prefix_words:end])
+        found.append(Example(document.id, prefix, f" {continuation}"))
+    return found
 
 
 def passages(documents: Sequence[Example], characters: int, *, running_text: bool) -> list[Example]:

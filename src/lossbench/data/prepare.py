@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lossbench.data.prepared import Positions, prepare_rows, write
+from lossbench.data.prepared import Positions, PreparedRow, prepare_rows, write
 from lossbench.data.task import Split, Task
 from lossbench.errors import ConfigError
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-AT_ONCE = 1000  # examples tokenised in one call
+AT_ONCE = 1000  # examples tokenised in one call, which the tokenizer spreads over the cores
+
+OnProgress = Callable[[str, int, int, float], None]
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ def prepare(
     length: int | None = None,
     positions: Positions = "seed",
     limit: int | None = None,
+    on_progress: OnProgress | None = None,
 ) -> list[PreparedFile]:
     """Write `train.parquet`, `validation.parquet` and `test.parquet` into the folder `out`.
 
@@ -57,6 +61,7 @@ def prepare(
         length: tokens of a row; None takes what the paper took for this task.
         positions: `seed` repeats the original code's positions, `exact` puts them where the target begins.
         limit: at most so many rows a split.
+        on_progress: called after each batch with the split, the rows done, the rows in all, and tokens per second.
     """
     length = length or task.prepared_length
     if length is None:
@@ -67,11 +72,13 @@ def prepare(
     found = []
     for split in SPLITS:
         examples = task.examples(split)[:limit]
-        rows = [
-            row
-            for start in range(0, len(examples), AT_ONCE)
-            for row in prepare_rows(examples[start : start + AT_ONCE], tokenizer, length, positions=positions)
-        ]
+        rows: list[PreparedRow] = []
+        begun = time.monotonic()
+        for start in range(0, len(examples), AT_ONCE):
+            rows += prepare_rows(examples[start : start + AT_ONCE], tokenizer, length, positions=positions)
+            if on_progress is not None:
+                tokens = sum(sum(row.attention_mask) for row in rows)
+                on_progress(split, len(rows), len(examples), tokens / max(time.monotonic() - begun, 1e-9))
         path = out / f"{split}.parquet"
         write(rows, path)
         found.append(PreparedFile(path, len(rows), sum(row.truncated for row in rows)))

@@ -75,13 +75,20 @@ class SourceTask(Task):
             self.notes.say(f"{self.name}: {sentence}")
         part = parts[split]
         rows = self._source.read(part.source)
-        expected = self.published.get(part.source, len(rows))
-        if len(rows) != expected:
+        self._say_count(part.source, len(rows))
+        return [rows[i] for i in part.indices(len(rows))]
+
+    def _say_count(self, source: str, count: int) -> None:
+        expected = self.published.get(source)
+        if expected == count:
+            self.notes.say(f"{self.name}: {source} of {self._source} has {count:,} rows, as published.")
+        elif expected is not None:
             self.notes.say(
-                f"{self.name}: {part.source} of {self._source} has {len(rows):,} rows, but {expected:,} were "
+                f"{self.name}: {source} of {self._source} has {count:,} rows, but {expected:,} were "
                 "published: numbers are not comparable with published ones."
             )
-        return [rows[i] for i in part.indices(len(rows))]
+        else:
+            self.notes.say(f"{self.name}: {source} of {self._source} has {count:,} rows.")
 
     def holdout(self) -> Holdout:
         """How validation rows are cut out where the source has none."""

@@ -41,6 +41,20 @@ class Notes:
         if sentence not in self.sentences:
             self.sentences.append(sentence)
 
+    def count_too_long(self, split: str, examples: int, kept: int, window: int) -> None:
+        """Count the examples of a split that were left out because their targets do not fit, and say so.
+
+        Raises `DataError` where none is left.
+        """
+        if not kept:
+            raise DataError(f"All {examples:,} targets of {split} have more than {window:,} tokens: nothing is left.")
+        count = self.counts[f"{split}_too_long"] = examples - kept
+        if count:
+            self.say(
+                f"{count:,} of {examples:,} examples of {split} are left out (dataset.skip_bad=true): their targets "
+                f"have more than {window:,} tokens."
+            )
+
     def count_truncated(self, split: str, tokens: Sequence[TokenizedExample], window: int) -> None:
         """Count the prompts of a split that were cut off to fit `window` tokens, and say so."""
         count = self.counts[f"{split}_truncated"] = sum(example.truncated for example in tokens)

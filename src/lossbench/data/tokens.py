@@ -19,6 +19,10 @@ OnProgress = Callable[[int, int, float], None]
 """Called after each batch with (texts done, texts in all, tokens per second)."""
 
 
+class TooLongError(DataError):
+    """A target does not fit into the context window."""
+
+
 @dataclass(frozen=True)
 class TokenizedExample:
     """`input_ids` is BOS, prompt, target, EOS (as far as the tokenizer and the task have them); from `target_start` on
@@ -36,6 +40,7 @@ def tokenize(
     max_length: int,
     *,
     ends_with_eos: bool = True,
+    skip_too_long: bool = False,
     cache: Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[TokenizedExample]:
@@ -43,8 +48,9 @@ def tokenize(
 
     The boundary comes from character offsets: the target begins with the first token that holds one of its
     characters. An example that is longer than `max_length` tokens loses the beginning of its prompt, never BOS and
-    never a token of its target; a target that does not fit by itself raises `DataError`, and so does a text without
-    any token to learn. Examples that come with tokens (`lossbench.data.prepared`) keep them.
+    never a token of its target; a target that does not fit by itself raises `TooLongError`, or is left out with
+    `skip_too_long` (see `with_tokens`); a text without any token to learn raises `DataError`. Examples that come with
+    tokens (`lossbench.data.prepared`) keep them.
 
     With a `cache` folder the tokens of the same texts under the same tokenizer are computed once; what the window and
     the special tokens make of them is not stored.
@@ -65,11 +71,22 @@ def tokenize(
     for example in examples:
         if "input_ids" in example.meta:
             ids, start = example.meta["input_ids"], example.meta["target_start"]
-            found.append(_fitted(example, ids[:start], ids[start:], [], max_length))
+            parts, begin = (ids[:start], ids[start:]), []
         else:
             ids, boundary = next(encoded)
-            found.append(_fitted(example, [*bos, *ids[:boundary]], [*ids[boundary:], *eos], bos, max_length))
+            parts, begin = ([*bos, *ids[:boundary]], [*ids[boundary:], *eos]), bos
+        try:
+            found.append(_fitted(example, *parts, begin, max_length))
+        except TooLongError:
+            if not skip_too_long:
+                raise
     return found
+
+
+def with_tokens(examples: Sequence[Example], tokens: Sequence[TokenizedExample]) -> list[Example]:
+    """The examples that were not left out, in the same order."""
+    kept = {row.id for row in tokens}
+    return [example for example in examples if example.id in kept]
 
 
 def _encode_cached(
@@ -113,10 +130,11 @@ def _fitted(
         )
     room = max_length - len(target)
     if room < len(bos):
-        raise DataError(
+        raise TooLongError(
             f"{example.id}: its target alone is {len(target)} tokens long, but prompt and target together must fit "
-            f"into {max_length} (the model's context window, or dataset.max_length). Leave the example "
-            f"out, shorten it, or take a model with a longer context window."
+            f"into {max_length} (the model's context window, or dataset.max_length). Leave such examples out "
+            "(dataset.skip_bad=true), shorten them (passages of language modelling: a smaller "
+            "dataset.passage_characters), or take a model with a longer context window."
         )
     truncated = len(prompt) > room
     if truncated:

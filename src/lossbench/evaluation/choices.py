@@ -103,13 +103,14 @@ def score_letters(
     """log p of the letter of each option (`A`, `B`, ...) after `example.prompt`, in nats: the answer by letter, free of
     the noise of generation.
 
-    Letters must differ in exactly one token of the tokenisation that follows the prompt, otherwise they cannot be
-    compared and `DataError` is raised.
+    A letter is scored as a whole continuation, so that tokenizers that spell it with several tokens (a space of its own
+    and the letter, or bytes) serve as well; what letters share costs all of them the same. `DataError` is raised where
+    two letters have the same tokens, since nothing then tells them apart.
     """
     for example in examples:
         _check(example)
     named = [letters(len(example.choices)) for example in examples]
-    return _log_probs(model, tokenizer, examples, named, max_length, batch_size, on_progress, differ_in_one_token=True)
+    return _log_probs(model, tokenizer, examples, named, max_length, batch_size, on_progress, must_differ=True)
 
 
 def _log_probs(
@@ -121,7 +122,7 @@ def _log_probs(
     batch_size: int,
     on_progress: OnProgress | None,
     *,
-    differ_in_one_token: bool = False,
+    must_differ: bool = False,
 ) -> list[list[float]]:
     """(examples, their continuations) log-probabilities; all continuations of all examples share the batches."""
     texts = [
@@ -131,9 +132,9 @@ def _log_probs(
     ]
     tokens = tokenize(texts, tokenizer, max_length, ends_with_eos=False)
     groups = _grouped(tokens, [len(group) for group in continuations])
-    if differ_in_one_token:
-        for example, group in zip(examples, groups, strict=True):
-            _check_letters(example, group)
+    if must_differ:
+        for example, named, group in zip(examples, continuations, groups, strict=True):
+            _check_told_apart(example, named, group)
     scores = iter(target_nll(model, tokens, batch_size=batch_size, on_progress=on_progress))
     return [[-next(scores).nll_sum for _ in group] for group in groups]
 
@@ -159,12 +160,10 @@ def _check(example: Example) -> None:
         )
 
 
-def _check_letters(example: Example, group: Sequence[TokenizedExample]) -> None:
-    before = {tuple(tokens.input_ids[:-1]) for tokens in group}
-    last = {tokens.input_ids[-1] for tokens in group}
-    if len(before) > 1 or len(last) < len(group):
+def _check_told_apart(example: Example, named: Sequence[str], group: Sequence[TokenizedExample]) -> None:
+    if len({tuple(tokens.input_ids) for tokens in group}) < len(group):
         pieces = [tokens.input_ids[tokens.target_start :] for tokens in group]
         raise DataError(
-            f"{example.id}: this tokenizer does not tell the letters {', '.join(letters(len(group)))} apart by one "
-            f"token each after the prompt (token ids {pieces}), so their likelihoods cannot be compared."
+            f"{example.id}: this tokenizer gives two of {', '.join(named)} the same tokens (token ids {pieces}), so "
+            "their likelihoods cannot be compared."
         )

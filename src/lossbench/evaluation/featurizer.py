@@ -42,7 +42,8 @@ class Featurizer:
         longest_first = sorted(range(len(token_ids)), key=lambda number: -len(token_ids[number]))
         with evaluating(self.model):
             found = in_batches([longest_first], batch_size, work, tokens=lambda row: 1)
-        return np.stack(found)
+        size = core(self.model).config.get_text_config().hidden_size
+        return np.stack(found) if found else np.zeros((0, size), dtype=np.float32)
 
     def _features(self, rows: list[Sequence[int]]) -> list[NDArray[np.float32]]:
         lengths = torch.tensor([len(row) for row in rows])
@@ -59,14 +60,25 @@ class Featurizer:
         return list(found.numpy())
 
 
+def check_available(path: str) -> None:
+    """Raise a sentence that says how to get the featurizer, unless it can be loaded from here."""
+    from lossbench.hub import check_reachable
+    from lossbench.models.locate import folder_of
+
+    if folder_of(path) is None:
+        check_reachable(path, "model", None, "or name a folder (evaluation.mauve.featurizer) that holds it")
+
+
 def load(path: str, *, pooling: Pooling = "last", revision: str | None = None, device: str = "cpu") -> Featurizer:
     """A featurizer from a folder, a hub id such as `gpt2-large`, or `lossbench:tiny`; its name is the last part of
     `path`, followed by `,mean` where the states are averaged."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging as transformers_logging
 
     from lossbench.errors import ModelError
     from lossbench.models.locate import folder_of
 
+    transformers_logging.disable_progress_bar()
     source = str(folder_of(path) or path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)

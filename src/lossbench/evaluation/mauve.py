@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from lossbench.errors import ConfigError, DataError
 REFUSED_BELOW = 200
 INDICATIVE_BELOW = 1000
 TEXTS_PER_BUCKET = 10
+FEW = 2**20  # elements of features that one thread is quickest with
 EDGE = 1e-6
 """Mixture weights run from EDGE to 1 - EDGE."""
 
@@ -116,16 +117,36 @@ def buckets(
     Args:
         human, model: (texts, features). count: number of buckets. seed: of PCA (+1) and of k-means (+2).
 
-    The steps and seeds are those of mauve-text 0.4.0, with the same histograms. Threads are pinned to the cores at
-    hand: k-means on more threads than cores is twenty times slower.
+    The steps and seeds are those of mauve-text 0.4.0, with the same histograms (see `clusters`).
     """
     _check_features(human, model, count)
+    found_model, found_human = clusters(
+        [model, human], count, seed, explained_variance=explained_variance, redo=redo, iterations=iterations
+    )
+    return found_human, found_model
+
+
+def clusters(
+    sides: Sequence[NDArray[Any]],
+    count: int,
+    seed: int,
+    *,
+    explained_variance: float = 0.9,
+    redo: int = 5,
+    iterations: int = 500,
+) -> list[NDArray[np.int64]]:
+    """The bucket of each text of each side, by PCA and k-means over all of them together.
+
+    Two sides in the order model, human are what mauve-text clusters; with more models at once all of them share the
+    same buckets, so that their scores can be compared. Threads are pinned to the cores at hand: k-means on more threads
+    than cores is twenty times slower.
+    """
     faiss, decomposition, preprocessing = _packages()
-    data = np.vstack([model, human])
-    with pinned_threads():
+    data = np.vstack(sides)
+    with pinned_threads(data.size):
         data = preprocessing.normalize(data, norm="l2", axis=1)
         if np.ptp(data, axis=0).max() == 0:  # all texts are the same text: PCA would divide by a variance of zero
-            return np.zeros(len(human), dtype=np.int64), np.zeros(len(model), dtype=np.int64)
+            return [np.zeros(len(side), dtype=np.int64) for side in sides]
         pca = decomposition.PCA(n_components=None, whiten=False, random_state=seed + 1).fit(data)
         kept = int(np.argmax(np.cumsum(pca.explained_variance_ratio_) >= explained_variance)) + 1
         reduced = np.ascontiguousarray(pca.transform(data)[:, :kept], dtype=np.float32)
@@ -134,8 +155,7 @@ def buckets(
         )  # the last changes no value: it keeps faiss from asking for 39 texts a bucket
         kmeans.train(reduced)
         _, labels = kmeans.index.search(reduced, 1)
-    labels = labels.reshape(-1)
-    return labels[len(model) :], labels[: len(model)]
+    return np.split(labels.reshape(-1), np.cumsum([len(side) for side in sides])[:-1])
 
 
 def counts(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -149,7 +169,7 @@ def check_against_mauve_text(human: NDArray[Any], model: NDArray[Any], count: in
     MAUVE is compared through the reference's histograms, as its own value suffers from ties (see `from_histograms`).
     """
     compute_mauve = _mauve_text()
-    with pinned_threads():
+    with pinned_threads(human.size + model.size):
         expected = compute_mauve(p_features=human, q_features=model, num_buckets=count, seed=seed)
     own = from_histograms(expected.p_hist, expected.q_hist)
     pairs = [(found.mauve, own), (found.frontier_integral, float(expected.frontier_integral))]
@@ -171,10 +191,12 @@ def check_number_of_texts(n_texts: int, what: str) -> None:
 
 
 @contextmanager
-def pinned_threads() -> Iterator[None]:
-    """BLAS and OpenMP on the cores that this process may use (SLURM_CPUS_PER_TASK, or its CPU affinity)."""
+def pinned_threads(elements: int | None = None) -> Iterator[None]:
+    """BLAS and OpenMP on the cores that this process may use (SLURM_CPUS_PER_TASK, or its CPU affinity), and on one
+    where there are few `elements` to compute on: threads then wait for each other longer than they work. The values are
+    the same."""
     threadpoolctl = _import("threadpoolctl")
-    with threadpoolctl.threadpool_limits(limits=cores()):
+    with threadpoolctl.threadpool_limits(limits=1 if elements is not None and elements < FEW else cores()):
         yield
 
 
@@ -221,6 +243,13 @@ def _check_features(human: NDArray[Any], model: NDArray[Any], count: int) -> Non
     total = len(human) + len(model)
     if not 2 <= count <= total:
         raise DataError(f"{count} buckets cannot be made of {total} texts: there must be 2 to {total} of them.")
+
+
+def check_installed() -> None:
+    """Raise `ConfigError` where a package of the extra `lossbench[mauve]` is missing."""
+    _packages()
+    _import("threadpoolctl")
+    _mauve_text()
 
 
 def _packages() -> tuple[Any, Any, Any]:

@@ -10,15 +10,18 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lossbench.errors import DataError
 from lossbench.evaluation import calibration, formulas, text_statistics
 from lossbench.evaluation.answers import ERROR_CLASSES
-from lossbench.evaluation.open_ended import mauve_metrics
+from lossbench.evaluation.mauve_metrics import mauve_metrics
 from lossbench.evaluation.perplexity import bits_per_byte, byte_ppl, ppl, word_ppl
+from lossbench.evaluation.whole_texts import WHOLE_TEXT, whole_text_metrics
 
 Row = Mapping[str, Any]
 
 EXACT_MATCHES = ("em", "em_strict", "em_flexible", "em_seed")
 CHOICES = ("acc", "acc_norm", "acc_bytes", "letter_logprob")
+VIEWS = ("continuation", "tuning", "tuned", WHOLE_TEXT)
 PREFIXES = {"validation": "val"}
 
 
@@ -35,25 +38,45 @@ def aggregate(rows: Sequence[Row], split: str) -> dict[str, float]:
     acc, acc_norm, acc_bytes, letter_logprob: fractions (see `choices`); choices/*: calibration of the softmax over the
     choices; confidence/*: calibration of exp(mean log p) of the generated tokens against em. text/*: repetition and
     diversity of the completions (see `text_statistics`). steps/*, seed/*: the `<<...>>` steps (see `formulas`).
-    mauve[FEATURIZER]: see `open_ended`.
+    pass@K, maj@N: of sampled answers. max_prob, sure_tokens, target_rank: of the predictions at the target tokens.
+
+    Rows that have a `view` are continuations for MAUVE, not examples: data/n_SPLIT_continuations is their number,
+    text/* and stops/* are then those of the greedy ones, sampled/* those of the first samples, and mauve[FEATURIZER]
+    compares them with human ones (see `mauve_metrics`). rolling[bos=MODE]/*: of whole texts (see `whole_texts`).
     """
     prefix = PREFIXES.get(split, split)
+    examples = [row for row in rows if row.get("view") not in VIEWS]
+    continuations, tuning, tuned, whole = ([row for row in rows if row.get("view") == view] for view in VIEWS)
+    compared = continuations or examples
     found = {
-        **_answer_metrics(rows),
-        **_confidence_metrics(rows),
-        **_choice_metrics(rows),
-        **_token_metrics(rows),
-        **_text_metrics(rows),
-        **_step_metrics(rows),
-        **(mauve_metrics(rows) if _has(rows, "mauve_human") else {}),
+        **_answer_metrics(examples),
+        **_sampled_metrics(examples),
+        **_confidence_metrics(examples),
+        **_choice_metrics(examples),
+        **_token_metrics(examples),
+        **_text_metrics(examples),
+        **_step_metrics(examples),
+        **(_answer_metrics(continuations) | _text_metrics(continuations) if continuations else {}),
     }
-    if _has(rows, "truncated"):
-        found["truncated"] = _mean(_column(rows, "truncated"))
-    return {f"data/n_{prefix}": float(len(rows))} | {f"{prefix}/{name}": value for name, value in found.items()}
+    if _has(compared, "mauve_human"):
+        found |= mauve_metrics(compared, tuning, tuned)
+    if whole:
+        found |= whole_text_metrics([dict(row) for row in whole])
+    if _has(compared, "samples"):
+        found |= _text_metrics([{"completion": row["samples"][0]} for row in compared], "sampled")
+    for rows_of_prompts in (examples, continuations):
+        if _has(rows_of_prompts, "truncated"):
+            found.setdefault("truncated", _mean(_column(rows_of_prompts, "truncated")))
+    sizes = {f"data/n_{prefix}": float(len(examples))} if examples else {}
+    if continuations:
+        sizes[f"data/n_{prefix}_continuations"] = float(len(continuations))
+    return sizes | {f"{prefix}/{name}": value for name, value in found.items()}
 
 
 def _answer_metrics(rows: Sequence[Row]) -> dict[str, float]:
     found = {name: _mean(_column(rows, name)) for name in EXACT_MATCHES if _has(rows, name)}
+    if _has(rows, "seed_crash"):
+        found["seed_crash"] = _mean(_column(rows, "seed_crash"))
     if _has(rows, "error_class"):
         classes = _column(rows, "error_class")
         found |= {f"error/{name}": _mean(c == name for c in classes) for name in ERROR_CLASSES if name != "ok"}
@@ -62,6 +85,25 @@ def _answer_metrics(rows: Sequence[Row]) -> dict[str, float]:
         found |= {f"stops/{name}": _mean(r == name for r in reasons) for name in ("eos", "stop_string", "length")}
         found["new_tokens"] = _mean(_column(rows, "n_new_tokens"))
     return found
+
+
+def _sampled_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """pass@k for k = 1, 2, 4, ... and n, and the share of questions whose most frequent answer is right."""
+    if not _has(rows, "sampled_n"):
+        return {}
+    n = int(min(_column(rows, "sampled_n")))
+    sizes = sorted({2**power for power in range(n.bit_length()) if 2**power <= n} | {n})
+    pairs = [(int(row["sampled_n"]), int(row["sampled_right"])) for row in rows]
+    found = {f"pass@{k}": _mean(pass_at_k(total, right, k) for total, right in pairs) for k in sizes}
+    return found | {f"maj@{n}": _mean(_column(rows, "sampled_majority_em"))}
+
+
+def pass_at_k(n: int, right: int, k: int) -> float:
+    """The chance that one of `k` answers is right, estimated without bias from `right` of `n` (Chen et al. 2021, arXiv
+    2107.03374): 1 - C(n - right, k) / C(n, k)."""
+    if not 0 <= right <= n or not 1 <= k <= n:
+        raise DataError(f"pass@{k} cannot be estimated from {right} right ones of {n} answers.")
+    return 1 - math.comb(n - right, k) / math.comb(n, k)
 
 
 def _token_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -74,6 +116,9 @@ def _token_metrics(rows: Sequence[Row]) -> dict[str, float]:
         "entropy": math.fsum(_column(rows, "entropy_sum")) / n_tokens,
         "token_accuracy": sum(_column(rows, "n_correct_tokens")) / n_tokens,
     }
+    for name, column in (("max_prob", "max_prob_sum"), ("sure_tokens", "n_sure_tokens"), ("target_rank", "rank_sum")):
+        if _has(rows, column):
+            found[name] = math.fsum(_column(rows, column)) / n_tokens
     has_eos = _fills(rows, "eos_nll")
     if has_eos:
         found["eos_nll"] = _mean(_column(rows, "eos_nll"))
@@ -119,23 +164,23 @@ def _calibration(name: str, sure: Sequence[float], correct: Sequence[bool]) -> d
     }
 
 
-def _text_metrics(rows: Sequence[Row]) -> dict[str, float]:
+def _text_metrics(rows: Sequence[Row], prefix: str = "text") -> dict[str, float]:
     if not _has(rows, "completion"):
         return {}
     texts = [text.split() for text in _column(rows, "completion")]
     lengths = [len(words) for words in texts]
-    found = {f"text/rep_{n}": _mean(text_statistics.rep_n(words, n) for words in texts) for n in (1, 2, 3, 4)}
-    found |= {f"text/distinct_{n}": text_statistics.distinct_n(texts, n) for n in (1, 2, 3, 4)}
-    found["text/diversity"] = _mean(text_statistics.diversity(words) for words in texts)
-    found["text/zipf"] = text_statistics.zipf_coefficient(word for words in texts for word in words)
-    found["text/words"] = _mean(lengths)
+    found = {f"{prefix}/rep_{n}": _mean(text_statistics.rep_n(words, n) for words in texts) for n in (1, 2, 3, 4)}
+    found |= {f"{prefix}/distinct_{n}": text_statistics.distinct_n(texts, n) for n in (1, 2, 3, 4)}
+    found[f"{prefix}/diversity"] = _mean(text_statistics.diversity(words) for words in texts)
+    found[f"{prefix}/zipf"] = text_statistics.zipf_coefficient(word for words in texts for word in words)
+    found[f"{prefix}/words"] = _mean(lengths)
     if len(texts) > 1:
-        found["text/words_sd"] = statistics.stdev(lengths)
+        found[f"{prefix}/words_sd"] = statistics.stdev(lengths)
         some = [
             text_statistics.tokenize_13a(text)
             for text in _column(rows, "completion")[: text_statistics.MAX_SELF_BLEU_TEXTS]
         ]
-        found["text/self_bleu"] = _mean(text_statistics.self_bleu(some))
+        found[f"{prefix}/self_bleu"] = _mean(text_statistics.self_bleu(some))
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 

@@ -24,6 +24,7 @@ from lossbench.models.load import context_window
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+SURE = 0.99
 CHUNK_ELEMENTS = 2**24
 """So many logits go through the log-softmax at once (64 MiB in float32), whatever the vocabulary."""
 
@@ -37,6 +38,10 @@ class TargetScore:
     last_nll: float  # of the last target token, which is EOS where the task ends its targets with it
     entropy_sum: float  # of the predicted distributions
     n_correct: int  # tokens that are the most probable one
+    max_prob_sum: float = 0.0  # of the most probable token
+    n_sure: int = 0  # predictions whose most probable token has p > 0.99
+    rank_sum: int = 0  # of the target among all tokens, from 1; equal logits share the better rank
+    min_margin: float = 0.0  # smallest lead of the most probable token on the next, in nats
 
 
 @dataclass(frozen=True)
@@ -197,7 +202,8 @@ def _score(model: PreTrainedModel, examples: list[TokenizedExample]) -> list[Tar
     statistics = _token_statistics(rows, ids[scored].to(device)).cpu()
 
     found = []
-    for nll, entropy, correct in (part.unbind(-1) for part in statistics.split((lengths - firsts).tolist())):
+    for part in statistics.split((lengths - firsts).tolist()):
+        nll, entropy, correct, top, margin, rank = part.unbind(-1)
         found.append(
             TargetScore(
                 nll_sum=nll.sum().item(),
@@ -205,13 +211,18 @@ def _score(model: PreTrainedModel, examples: list[TokenizedExample]) -> list[Tar
                 last_nll=nll[-1].item(),
                 entropy_sum=entropy.sum().item(),
                 n_correct=int(correct.sum()),
+                max_prob_sum=top.sum().item(),
+                n_sure=int((top > SURE).sum()),
+                rank_sum=int(rank.sum()),
+                min_margin=margin.min().item(),
             )
         )
     return found
 
 
 def _token_statistics(logits: Tensor, targets: Tensor) -> Tensor:
-    """(N, 3) float64 from logits (N, V), targets (N,): NLL, entropy of the row, whether the target is its maximum."""
+    """(N, 6) float64 from logits (N, V), targets (N,): NLL; entropy of the row; whether the target is its maximum; the
+    probability of its maximum, and the lead in log p on the next; the rank of the target, from 1."""
     found = []
     size = max(1, CHUNK_ELEMENTS // logits.shape[-1])
     for rows, wanted in zip(logits.split(size), targets.split(size), strict=True):
@@ -219,7 +230,10 @@ def _token_statistics(logits: Tensor, targets: Tensor) -> Tensor:
         nll = -log_p.gather(-1, wanted[:, None]).squeeze(-1)
         entropy = torch.special.entr(log_p.exp()).sum(-1)
         correct = log_p.argmax(-1) == wanted
-        found.append(torch.stack([nll.cpu().double(), entropy.cpu().double(), correct.cpu().double()], dim=-1))
+        two = log_p.topk(min(2, log_p.shape[-1]), dim=-1).values
+        rank = 1 + (log_p > -nll[:, None]).sum(-1)
+        parts = (nll, entropy, correct, two[:, 0].exp(), two[:, 0] - two[:, -1], rank)
+        found.append(torch.stack([part.cpu().double() for part in parts], dim=-1))
     return torch.cat(found)
 
 

@@ -1,130 +1,110 @@
-"""What the report knows about metrics: how they are named, read, checked, averaged and printed.
+"""What the report knows about metrics: from a logged name to a column.
 
-A metric's name is `split/quantity`; one entry in `QUANTITIES` describes a quantity for every split. A name that is not
-in the registry is shown plainly: as it is logged, four significant digits, no direction and so no mark.
+A metric's name is `split/quantity`; one entry in `quantities.QUANTITIES` describes a quantity for every split. A name
+that is not in the registry is shown plainly: as it is logged, four significant digits, no direction and so no mark.
 """
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from functools import cache
 
 from lossbench.errors import ConfigError, nearest
+from lossbench.report.quantities import QUANTITIES, Metric, fraction, number, share
 
-Direction = Literal["higher", "lower"]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One column.
-
-    Attributes:
-        name: as logged, e.g. `test/em`.
-        label: as printed, e.g. `Exact match`.
-        unit: what one unit is (`%`, `s`, `nats`); empty for a plain number.
-        direction: which values are better; None where the question makes no sense.
-        scale: factor between the logged and the printed value (a fraction shown as per cent has 100).
-        digits: decimal places; None for four significant digits.
-        low, high: bounds of a possible value, inclusive; outside them a value is invalid.
-        is_log_mean: average log values and show exp of the mean (perplexity); a difference is then a ratio.
-        is_required: a run without it is incomplete when a run of the same model and dataset has it.
-        is_ranked: best and second best are marked, and differences to the baseline are tested.
-        description: one sentence for the method notes.
-    """
-
-    name: str
-    label: str
-    unit: str = ""
-    direction: Direction | None = None
-    scale: float = 1.0
-    digits: int | None = None
-    low: float = -math.inf
-    high: float = math.inf
-    is_log_mean: bool = False
-    is_required: bool = False
-    is_ranked: bool = False
-    description: str = ""
-
-    def is_valid(self, value: float) -> bool:
-        """True for a finite value within the bounds."""
-        return math.isfinite(value) and self.low <= value <= self.high
+__all__ = ["Metric", "choose_columns", "describe"]
 
 
-def _fraction(label: str, description: str) -> Metric:
-    return Metric(
-        "", label, "%", "higher", 100.0, 1, 0.0, 1.0, is_required=True, is_ranked=True, description=description
-    )
-
-
-QUANTITIES: dict[str, Metric] = {
-    "em": _fraction("Exact match", "share of examples whose extracted answer equals the reference answer"),
-    "em_strict": _fraction("Exact match (strict)", "exact match with the answer read by the task's strict rule"),
-    "em_flexible": _fraction("Exact match (flexible)", "exact match with the answer read by the flexible rule"),
-    "accuracy": _fraction("Accuracy", "share of examples for which the right choice is picked"),
-    "mauve": Metric(
-        "",
-        "MAUVE",
-        "",
-        "higher",
-        1.0,
-        3,
-        0.0,
-        1.0,
-        is_required=True,
-        is_ranked=True,
-        description="closeness of generated to human text, from 0 to 1",
-    ),
-    "ppl": Metric(
-        "",
-        "Perplexity",
-        "",
-        "lower",
-        1.0,
-        3,
-        1.0,
-        is_log_mean=True,
-        is_required=True,
-        is_ranked=True,
-        description="exp of the mean negative log-likelihood a target token; averaged over seeds on the log scale",
-    ),
-    "nll": Metric(
-        "",
-        "NLL",
-        "nats",
-        "lower",
-        1.0,
-        4,
-        0.0,
-        is_required=True,
-        is_ranked=True,
-        description="mean negative log-likelihood of the target tokens, comparable across losses",
-    ),
-    "cross_entropy": Metric("", "Cross-entropy", "nats", "lower", 1.0, 4, 0.0),
-    "ece": Metric("", "Calibration error", "%", "lower", 100.0, 1, 0.0, 1.0, is_ranked=True),
-    "train_s": Metric("", "Training time", "s", "lower", 1.0, 1, 0.0, description="wall-clock seconds of training"),
-    "eval_s": Metric("", "Evaluation time", "s", "lower", 1.0, 1, 0.0),
-    "tokens_per_s": Metric("", "Tokens per second", "", "higher", 1.0, 0, 0.0),
-    "peak_mem_gib": Metric("", "Peak memory", "GiB", "lower", 1.0, 2, 0.0),
-    "gpu_hours": Metric("", "GPU hours", "h", "lower", 1.0, 2, 0.0),
-}
 # Shown unless the user names columns; only those that some run has.
-DEFAULT_COLUMNS = ("test/em", "test/accuracy", "test/mauve", "test/ppl", "val/nll", "time/train_s")
+DEFAULT_COLUMNS = (
+    "test/em",
+    "test/accuracy",
+    "test/letter_logprob",
+    "test/acc",
+    "test/acc_norm",
+    "test/mauve",  # of any featurizer, each in a column of its own
+    "test/mauve_indicative",
+    "test/ppl",
+    "val/nll",
+    "time/train_s",
+)
 SPLITS = {"test": "", "val": "Validation", "train": "Training"}
 
+_MAUVE = re.compile(r"(mauve|mauve_indicative)\[([^\]]+)\](?:/(.+))?")
+_ROLLING = re.compile(r"rolling\[bos=(\w+)\]/(.+)")
+_MAUVE_PARTS: dict[str, Metric] = {
+    "star": number("MAUVE*", "higher", "MAUVE with half a text more in each bucket", high=1.0),
+    "frontier_integral": number("Frontier integral", "lower", "distance of generated from human text", high=1.0),
+    "sd_generation": number("MAUVE, s.d. of generation", None, "standard deviation over generation seeds", 4),
+    "sd_clustering": number("MAUVE, s.d. of clustering", None, "standard deviation over k-means seeds", 4),
+    "n": number("MAUVE, texts", None, "fewest texts a side of a generation seed", 0),
+    "dropped": share("MAUVE, dropped", None, "examples of which nothing was compared, because a text was too short"),
+    "ceiling": number("MAUVE, human ceiling", None, "half of the human texts against the other half", high=1.0),
+    "half": number("MAUVE, half", None, "half of the human texts against as many of the model's", high=1.0),
+    "tuned": number("MAUVE, tuned temperature", "higher", "at the best temperature on validation", high=1.0),
+    "tuned_temperature": number("Tuned temperature", None, "the temperature with the best MAUVE on validation", 2),
+    "tuned_sd_generation": number("MAUVE tuned, s.d. of generation", None, "over generation seeds", 4),
+}
 
+
+@cache
 def describe(name: str) -> Metric:
     """The entry for a metric's name; a plain one where the registry has none."""
     split, _, rest = name.partition("/")
-    quantity, _, variant = rest.partition("/")
-    known = QUANTITIES.get(quantity)
+    if found := _MAUVE.fullmatch(rest):
+        return _describe_mauve(name, split, *found.groups())
+    if found := _ROLLING.fullmatch(rest):
+        of_windows = QUANTITIES.get(found[2]) or number("Tokens", None, "scored tokens", 0)
+        words = of_windows.label if of_windows.label.isupper() else of_windows.label[0].lower() + of_windows.label[1:]
+        label = f"{_with_split(split, f'Rolling {words}')} [BOS {found[1]}]"
+        return replace(of_windows, name=name, label=label, is_required=False)
+    if split == "harness":
+        return _describe_harness(name, rest)
+    known, variant = QUANTITIES.get(rest), ""
+    if known is None:
+        quantity, _, variant = rest.partition("/")
+        known = QUANTITIES.get(quantity) or _of_samples(quantity)
     if known is None:
         return Metric(name=name, label=name)
-    label = f"{SPLITS.get(split, '')} {known.label}".strip()
-    if split in SPLITS and SPLITS[split] and not known.label[:2].isupper():
-        label = f"{SPLITS[split]} {known.label[0].lower()}{known.label[1:]}"
+    label = _with_split(split, known.label)
     return replace(known, name=name, label=f"{label} ({variant})" if variant else label)
+
+
+def _with_split(split: str, label: str) -> str:
+    prefix = SPLITS.get(split, "")
+    if prefix and not label[:2].isupper():
+        label = f"{label[0].lower()}{label[1:]}"
+    return f"{prefix} {label}".strip()
+
+
+def _describe_mauve(name: str, split: str, kind: str, featurizer: str, part: str | None) -> Metric:
+    """The featurizer stands in the label, since values of different ones are not comparable."""
+    known = QUANTITIES[kind] if part is None else _MAUVE_PARTS.get(part)
+    if known is None and part is not None and part.startswith("tuning_at_"):
+        known = number(f"MAUVE at {part.removeprefix('tuning_at_')}", None, "on validation, to tune", high=1.0)
+    if known is None:
+        return Metric(name=name, label=name)
+    return replace(known, name=name, label=f"{_with_split(split, known.label)} [{featurizer}]")
+
+
+def _of_samples(quantity: str) -> Metric | None:
+    """pass@k and maj@k for any k."""
+    kind, _, size = quantity.partition("@")
+    if kind == "pass" and size.isdecimal():
+        return fraction(quantity, f"chance that one of {size} sampled answers is right, estimated without bias")
+    if kind == "maj" and size.isdecimal():
+        return fraction(quantity, f"share of examples where the most frequent of {size} sampled answers is right")
+    return None
+
+
+def _describe_harness(name: str, rest: str) -> Metric:
+    """Numbers of lm-evaluation-harness: accuracies are fractions, the others are shown as logged."""
+    task, _, quantity = rest.rpartition("/")
+    is_rate = quantity.startswith(("acc", "exact_match")) and "stderr" not in quantity
+    known = fraction("", "as lm-evaluation-harness computes it, with its own prompts") if is_rate else Metric("", "")
+    return replace(known, name=name, label=f"lm-eval {task} {quantity}", is_required=False)
 
 
 def choose_columns(present: Iterable[str], asked: Iterable[str] | None = None) -> list[Metric]:
@@ -140,7 +120,7 @@ def choose_columns(present: Iterable[str], asked: Iterable[str] | None = None) -
     """
     known = sorted(set(present))
     if asked is None:
-        names = [name for name in DEFAULT_COLUMNS if name in known]
+        names = [name for default in DEFAULT_COLUMNS for name in known if _is_column(name, default)]
         names = names or [name for name in known if name.startswith("test/")]
     else:
         names = list(dict.fromkeys(asked))
@@ -148,3 +128,7 @@ def choose_columns(present: Iterable[str], asked: Iterable[str] | None = None) -
             if name not in known:
                 raise ConfigError(f"No run recorded the metric {name!r}.{nearest(name, known)}")
     return [describe(name) for name in names]
+
+
+def _is_column(name: str, default: str) -> bool:
+    return name == default or (name.startswith(f"{default}[") and name.endswith("]"))

@@ -32,7 +32,7 @@ class HellaSwag(SourceTask):
     def scoring(self) -> Scoring:
         if self.prompt == "lm_eval":
             return Scoring(("choices", "perplexity"), answer_rule="letter")
-        return Scoring(answer_rule="letter", max_new_tokens=4)
+        return Scoring(("exact_match", "choices", "perplexity"), answer_rule="letter", max_new_tokens=4)
 
     def example(self, row: Row) -> Example:
         identifier = f"hellaswag-{row.name}"

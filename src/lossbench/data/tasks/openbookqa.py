@@ -26,7 +26,7 @@ class OpenBookQA(SourceTask):
     def scoring(self) -> Scoring:
         if self.prompt == "lm_eval":
             return Scoring(("choices", "perplexity"), answer_rule="letter")
-        return Scoring(answer_rule="letter", max_new_tokens=4)
+        return Scoring(("exact_match", "choices", "perplexity"), answer_rule="letter", max_new_tokens=4)
 
     def example(self, row: Row) -> Example:
         question, key = row.text("question_stem"), row.text("answerKey")

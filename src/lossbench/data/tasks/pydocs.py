@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lossbench.data.example import Example
+from lossbench.data.language_modeling import continuations
 from lossbench.data.task import Scoring, Split, Task, register
 
 PLAIN = re.compile(r"[A-Za-z ,.']")
@@ -33,6 +34,10 @@ class PyDocs(Task):
             for index, passage in enumerate(passages(topics[topic], self.passage_characters))
             if _split_of(passage) == split
         ]
+
+    def continuations(self, split: Split) -> list[Example]:
+        """Prefixes of 20 words, and the next 40 as targets."""
+        return continuations(self.examples(split), 20, 40)
 
 
 def passages(text: str, characters: int) -> list[str]:

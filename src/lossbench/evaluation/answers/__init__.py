@@ -6,12 +6,13 @@ MathQA's options are in `lossbench.data`, whose tasks read them too.
 """
 
 from lossbench.data.options import option_number, parse_options
-from lossbench.evaluation.answers.letters import letter
-from lossbench.evaluation.answers.rules import RULES, exact_match, extract
+from lossbench.evaluation.answers.letters import LETTERS, letter
+from lossbench.evaluation.answers.rules import RULES, exact_match, extract, seed_crashes
 from lossbench.evaluation.answers.verdict import ERROR_CLASSES, error_class
 
 __all__ = [
     "ERROR_CLASSES",
+    "LETTERS",
     "RULES",
     "error_class",
     "exact_match",
@@ -19,4 +20,5 @@ __all__ = [
     "letter",
     "option_number",
     "parse_options",
+    "seed_crashes",
 ]

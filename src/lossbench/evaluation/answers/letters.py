@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+LETTERS = "ABCDE"
+
 _LEAD_IN = (
     r"(?:(?:so|thus|therefore|hence)\b,?\s*)?(?:the\s+)?(?:(?:final|correct|best|right)\s+)*"
     r"(?:answer|option|choice)(?:\s+is)?\s*:?"
@@ -12,7 +14,7 @@ _OPENING = r"[\s(\[{\"'\u201c\u2018*]*"
 _ENDS_HERE = r"(?=[\s\"'\u201d\u2019*]*(?:$|\n)|[)\]}:\"'\u201d\u2019*]|[.,](?!\w))"
 
 
-def letter(completion: str, letters: str = "ABCDE") -> str | None:
+def letter(completion: str, letters: str = LETTERS) -> str | None:
     """The letter, upper-case, with which the completion begins, or None.
 
     Before it may stand spaces, brackets, quotes, `*` and a lead-in such as `The answer is`; it must end there, so

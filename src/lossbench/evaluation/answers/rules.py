@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from lossbench.data import numbers
 from lossbench.errors import ConfigError, nearest
-from lossbench.evaluation.answers.letters import letter
+from lossbench.evaluation.answers.letters import LETTERS, letter
 
 _STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
 _FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
@@ -25,16 +25,16 @@ _SEED = re.compile(r"#### (\d+[\.,]*\d*)")
 _INVALID = "[invalid]"
 
 
-def extract(text: str, rule: str = "lossbench") -> str | None:
+def extract(text: str, rule: str = "lossbench", letters: str = LETTERS) -> str | None:
     """The answer that `rule` reads out of a whole text (a completion or a gold solution), or None.
 
     Under `lossbench` it is the exact value as `Fraction` writes it (`"12"`, `"15/2"`); under the other rules the
-    substring that the original takes.
+    substring that the original takes. `letters` are those of a question's own options, for the rule `letter`.
     """
-    return _reader(rule)(text)
+    return letter(text, letters) if rule == "letter" else _reader(rule)(text)
 
 
-def exact_match(prediction: str, gold: str, rule: str = "lossbench") -> bool:
+def exact_match(prediction: str, gold: str, rule: str = "lossbench", letters: str = LETTERS) -> bool:
     """Whether the answers of two whole texts agree under `rule`.
 
     Without an answer in the gold text nothing matches, save under the two lm-eval rules, which compare what is left of
@@ -43,7 +43,7 @@ def exact_match(prediction: str, gold: str, rule: str = "lossbench") -> bool:
     read = _reader(rule)
     if rule in ("gsm8k_strict", "gsm8k_flexible"):
         return _lm_eval_normalized(read(prediction) or _INVALID) == _lm_eval_normalized(gold)
-    predicted, wanted = read(prediction), read(gold)
+    predicted, wanted = (extract(text, rule, letters) for text in (prediction, gold))
     if predicted is None or wanted is None:
         return False
     if rule == "lossbench":
@@ -51,6 +51,12 @@ def exact_match(prediction: str, gold: str, rule: str = "lossbench") -> bool:
     if rule == "seed":
         return _close(predicted, wanted)
     return predicted == wanted
+
+
+def seed_crashes(prediction: str, gold: str) -> bool:
+    """Whether the vision-loss paper's code stops on two texts: both hold its pattern, and `float()` refuses one."""
+    found = [_seed(text) for text in (prediction, gold)]
+    return all(text is not None for text in found) and any(not _is_float(text) for text in found if text is not None)
 
 
 def _lossbench(text: str) -> str | None:
@@ -100,6 +106,14 @@ def _lm_eval_normalized(text: str) -> str:
     for ignored in (",", r"\$", r"(?s).*#### ", r"\.$"):
         text = re.sub(ignored, "", text)
     return text.lower()
+
+
+def _is_float(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _close(predicted: str, wanted: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lossbench.data import numbers
-from lossbench.evaluation.answers.letters import letter
+from lossbench.evaluation.answers.letters import LETTERS, letter
 from lossbench.evaluation.answers.rules import exact_match
 
 ERROR_CLASSES = (
@@ -20,7 +20,13 @@ ERROR_CLASSES = (
 
 
 def error_class(
-    completion: str, gold: str, stop_reason: str, *, rule: str = "lossbench", truncated_prompt: bool = False
+    completion: str,
+    gold: str,
+    stop_reason: str,
+    *,
+    rule: str = "lossbench",
+    truncated_prompt: bool = False,
+    letters: str = LETTERS,
 ) -> str:
     """One of `ERROR_CLASSES`: `ok` if the answers match under `rule`, otherwise the first cause that applies.
 
@@ -29,14 +35,14 @@ def error_class(
     it. no_marker: a number, without the marker. no_number: neither. wrong_value: a marked number that is not the gold
     one. For letters: no_letter, wrong_value; a length stop is no error there, as a letter needs one token.
     """
-    if exact_match(completion, gold, rule):
+    if exact_match(completion, gold, rule, letters):
         return "ok"
     if truncated_prompt:
         return "truncated_prompt"
     if not completion.strip():
         return "empty"
     if rule == "letter":
-        return "no_letter" if letter(completion) is None else "wrong_value"
+        return "no_letter" if letter(completion, letters) is None else "wrong_value"
     if stop_reason == "length":
         return "runaway"
     if numbers.has_marker(completion):
