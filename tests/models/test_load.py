@@ -54,7 +54,7 @@ def test_lora_trains_only_what_it_adds():
 
 
 def test_lora_on_modules_that_do_not_exist_names_those_that_do():
-    with pytest.raises(ConfigError, match=r"whose linear modules are down_proj, gate_proj, k_proj, lm_head"):
+    with pytest.raises(ConfigError, match=r"whose linear modules are down_proj, .*: it has no query"):
         add_peft(tiny_llama(), app.compose("peft=lora", "peft.target_modules=[query]").peft)
 
 

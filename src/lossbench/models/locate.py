@@ -27,7 +27,7 @@ def folder_of(path: str) -> Path | None:
         return folder
     folder = Path(path).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
+        if not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             raise ModelError(f"model.path={path!r} is a folder without config.json, so it holds no transformers model.")
         return folder
     if path.startswith(("/", ".", "~")) or path.count("/") > 1:
