@@ -1,10 +1,14 @@
+import json
 import math
 
 import pytest
 
+from lossbench.report import sources
 from lossbench.report.collect import collect, state_counts
 from lossbench.report.errors import NoRunsError
 from lossbench.report.records import State
+from lossbench.report.sources import wandb_api
+from tests.report import wandb_logs
 from tests.report.factory import write_plan, write_run
 
 NOW = 1_800_000_000.0
@@ -105,3 +109,63 @@ def test_an_unranked_metric_out_of_bounds_leaves_the_run_whole(tmp_path):
     (record,) = collect([tmp_path], NOW).records
     assert record.state is State.FINISHED
     assert "perf/odd is nan" in record.problems[0]
+
+
+CSV = "id,loss,model,dataset,seed,state,test/em,val/nll\n{id},focal,tiny,arithmetic,0,{state},{em},0.25\n"
+
+
+def write_csv(folder, **cells):
+    (folder / "runs.csv").write_text(CSV.format(**{"id": "a" * 16, "state": "finished", "em": 0.5, **cells}))
+    return folder / "runs.csv"
+
+
+def write_wandb(folder, em, id="a" * 16):
+    results = wandb_logs.summary({"test/em": em, "val/nll": 0.25})
+    wandb_logs.write_log(folder, id, [wandb_logs.run(id, wandb_logs.identity()), results, wandb_logs.leave(0)])
+    return folder
+
+
+def test_sources_that_agree_are_one_run_of_the_most_trusted_one(tmp_path):
+    (record,) = collect([write_csv(tmp_path), write_wandb(tmp_path / "logs", 0.5 + 1e-9)], NOW).records
+    assert (record.source, record.also_in, record.state) == ("wandb log", ("csv",), State.FINISHED)
+    assert record.metrics["test/em"] == 0.5 + 1e-9
+
+
+def test_sources_that_contradict_each_other_leave_no_value_to_use(tmp_path):
+    (record,) = collect([write_csv(tmp_path, em=0.51), write_wandb(tmp_path / "logs", 0.5)], NOW).records
+    assert record.state is State.CONFLICT
+    assert not record.state.is_ended
+    assert "test/em is 0.5 in the wandb log, but 0.51 in the csv" in record.problems[-1]
+
+
+def test_runs_that_have_not_finished_cannot_contradict(tmp_path):
+    write_csv(tmp_path, em=0.51, state="interrupted")
+    (record,) = collect([tmp_path / "runs.csv", write_wandb(tmp_path / "logs", 0.5)], NOW).records
+    assert record.state is State.FINISHED
+
+
+def test_what_another_attempt_logged_is_no_contradiction(tmp_path):
+    folder = write_run(tmp_path, "focal", 0, metrics=GOOD)
+    run = json.loads((folder / "run.json").read_text())
+    write_wandb(folder, 0.9, run["id"])
+    assert [record.state for record in collect([tmp_path], NOW).records] == [State.CONFLICT]
+    (folder / "run.json").write_text(json.dumps({**run, "attempt": 2, "created": "2026-12-01T16:00:00+00:00"}))
+    assert [record.state for record in collect([tmp_path], NOW).records] == [State.FINISHED]
+
+
+def test_an_empty_log_is_believed_last(tmp_path):
+    wandb_logs.write_log(tmp_path / "logs", "a" * 16, [])
+    (record,) = collect([write_csv(tmp_path), tmp_path / "logs"], NOW).records
+    assert (record.source, record.also_in, record.state) == ("csv", ("wandb log",), State.FINISHED)
+    (record,) = collect([tmp_path / "logs"], NOW).records
+    assert record.state is State.EMPTY
+
+
+def test_a_service_that_is_away_is_said_when_nothing_else_is_found(tmp_path, monkeypatch):
+    found = sources.Found(looked_in="wandb:a/b", incomplete="wandb:a/b is incomplete: it sleeps.")
+    monkeypatch.setattr(wandb_api, "read", lambda target, now, options: found)
+    with pytest.raises(NoRunsError, match="it sleeps"):
+        collect(["wandb:a/b"], NOW)
+    collection = collect([write_csv(tmp_path), "wandb:a/b"], NOW)
+    assert collection.incomplete == ("wandb:a/b is incomplete: it sleeps.",)
+    assert len(collection.records) == 1

@@ -84,3 +84,32 @@ def test_a_renamed_run_is_found_by_its_id(config: RunConfig):
         pass
     renamed = config.model_copy(update={"loss": config.loss.model_copy(update={"name": "renamed"})})
     assert folder(renamed) == record.folder
+
+
+def test_a_resumed_run_goes_on_behind_the_lines_of_its_checkpoint(config: RunConfig):
+    with pytest.raises(SystemExit), open_record(config, identify(config)) as record:
+        for step in (1, 2, 3):
+            record.log(step, {"train/loss": float(step)})
+        (record.folder / "checkpoints").mkdir()
+        (record.folder / "checkpoints" / "last.safetensors").touch()
+        raise SystemExit
+    with open_record(config, identify(config)) as record:
+        assert record.lines == 3
+        record.continue_from(2)
+        record.log(3, {"train/loss": 3.0})
+        assert record.lines == 3
+    lines = [json.loads(line) for line in (folder(config) / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
+    assert not (folder(config) / "metrics.attempt1.jsonl").exists()
+
+
+def test_lines_that_no_checkpoint_stands_behind_are_set_aside(config: RunConfig):
+    for _ in range(2):
+        with open_record(config, identify(config)) as record:
+            record.continue_from(None)
+            record.log(1, {"train/loss": 1.0})
+            (record.folder / "checkpoints").mkdir(exist_ok=True)
+            (record.folder / "checkpoints" / "last.safetensors").touch()
+    assert len((folder(config) / "metrics.jsonl").read_text().splitlines()) == 1
+    assert len((folder(config) / "metrics.attempt1.jsonl").read_text().splitlines()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -14,63 +15,125 @@ from lossbench.report.metrics import describe
 from lossbench.report.numbers import timestamp
 from lossbench.report.records import UNKNOWN, RunRecord, State
 
+AGREEMENT = 1e-6  # relative; two sources of one run may differ by so much
+
 
 @dataclass(frozen=True)
 class Collection:
     """All runs of a report, in a fixed order; missing ones included.
 
-    `has_plan` is False where no sweep.json told what to expect: then what was found is all that is known.
+    `has_plan` is False where no sweep.json told what to expect: then what was found is all that is known. `incomplete`
+    says why a service did not give all of its runs; it is empty where nothing is lacking.
     """
 
     records: tuple[RunRecord, ...]
     has_plan: bool
     problems: tuple[str, ...]
+    incomplete: tuple[str, ...] = ()
 
     def count(self, state: State) -> int:
         """How many runs are in a state."""
         return sum(record.state is state for record in self.records)
 
 
-def collect(targets: Sequence[str | Path], now: float | None = None) -> Collection:
+def collect(
+    targets: Sequence[str | Path], now: float | None = None, options: sources.Options = sources.DEFAULT
+) -> Collection:
     """Read every target with every source that accepts it.
 
     Args:
         targets: run folders, study folders, folders of studies (and what other sources accept).
         now: seconds since 1970, to tell a running run from a crashed one; the clock if None.
+        options: how sources read that ask a service over the network.
 
     Raises:
         NoRunsError: nothing was found in any target.
+        SourceError: a service refused to answer.
     """
     now = time.time() if now is None else now
-    records: list[RunRecord] = []
+    known: dict[str, list[RunRecord]] = defaultdict(list)  # by id, the most trusted source first
     expected: list[RunRecord] = []
     problems: list[str] = []
+    incomplete: list[str] = []
     looked: list[str] = []
     plans = 0
-    believed: dict[str, str] = {}  # run id -> the source that knows it best
-    places: set[str] = set()
+    places: set[tuple[str, str]] = set()
     for source in sources.available():
         for target in map(str, targets):
             if not source.accepts(target):
                 continue
-            found = source.read(target, now)
+            found = source.read(target, now, options)
             looked.append(f"{found.looked_in} ({found.files_seen} file{'s' * (found.files_seen != 1)})")
             problems += [problem for problem in found.problems if problem not in problems]
+            if found.incomplete and found.incomplete not in incomplete:
+                incomplete.append(found.incomplete)
             expected += found.expected
             plans += found.plans_seen
             for record in found.records:
-                place = str(record.path.resolve()) if record.path else record.location
-                if place not in places and believed.setdefault(record.id, record.source) == record.source:
+                place = (record.source, str(record.path.resolve()) if record.path else record.location)
+                if place not in places:
                     places.add(place)
-                    records.append(record)
+                    known[record.id].append(record)
     absent = [str(target) for target in targets if not any(s.accepts(str(target)) for s in sources.available())]
-    if not records and not expected:
-        raise NoRunsError(_nothing_found(looked, absent))
+    if not known and not expected:
+        raise NoRunsError(" ".join([*incomplete, _nothing_found(looked, absent)]))
     problems += [f"{target} does not exist; nothing was read from it." for target in absent]
+    records = [record for found_records in known.values() for record in _merge_sources(found_records)]
     records = _merge_plan(records, expected)
     records = _settle_duplicates(records)
     records = _judge(records)
-    return Collection(tuple(sorted(records, key=lambda r: r.sort_key)), plans > 0, tuple(problems))
+    in_order = tuple(sorted(records, key=lambda r: r.sort_key))
+    return Collection(in_order, plans > 0, tuple(problems), tuple(incomplete))
+
+
+def _merge_sources(records: list[RunRecord]) -> list[RunRecord]:
+    """One source's records of one id, completed by the others: the most trusted source that knows more than the name.
+
+    Several records of that source stay; they are copies or duplicates, which are settled later.
+    """
+    best = next((record for record in records if record.state is not State.EMPTY), records[0]).source
+    others = [record for record in records if record.source != best]
+    if not others:
+        return records
+    also_in = tuple(dict.fromkeys(record.source for record in others))
+    merged = []
+    for record in records:
+        if record.source != best:
+            continue
+        conflicts = [c for other in others for c in _conflicts(record, other)]
+        merged.append(
+            replace(
+                record,
+                also_in=also_in,
+                url=record.url or next((other.url for other in others if other.url), None),
+                heartbeat=record.heartbeat or next((other.heartbeat for other in others if other.heartbeat), None),
+                state=State.CONFLICT if conflicts else record.state,
+                problems=(*record.problems, *conflicts),
+            )
+        )
+    return merged
+
+
+def _conflicts(record: RunRecord, other: RunRecord) -> list[str]:
+    """Sentences on the numbers that two sources give differently of one finished attempt of a run.
+
+    What says when it was created names the attempt. Another attempt may have other numbers (seconds, say), and so may
+    the same run in another study.
+    """
+    if not record.state is other.state is State.FINISHED or (
+        record.created and other.created and record.created != other.created
+    ):
+        return []
+    return [
+        f"{name} is {record.metrics[name]!r} in the {record.source}, but {other.metrics[name]!r} in the {other.source} "
+        f"({other.location}); none of its values is used."
+        for name in sorted(record.metrics.keys() & other.metrics.keys())
+        if not _agree(record.metrics[name], other.metrics[name])
+    ]
+
+
+def _agree(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=AGREEMENT) or (math.isnan(one) and math.isnan(other))
 
 
 def _nothing_found(looked: list[str], absent: list[str]) -> str:
@@ -80,8 +143,9 @@ def _nothing_found(looked: list[str], absent: list[str]) -> str:
     if absent:
         parts.append(f"{', '.join(absent)} {'does' if len(absent) == 1 else 'do'} not exist")
     return (
-        f"No runs found: {' and '.join(parts) or 'no place was given'}. A run is a folder with run.json; "
-        "name a run, a study (runs/demo) or the folder of all studies (runs), or start some with `python train.py`."
+        f"No runs found: {' and '.join(parts) or 'no place was given'}. A run is a folder with run.json, or a log of "
+        "wandb (run-ID.wandb). Name a run, a study (runs/demo), the folder of all studies (runs), a runs.csv of a "
+        "report, or a project (wandb:ENTITY/PROJECT); or start some runs with `python train.py`."
     )
 
 

@@ -21,6 +21,8 @@ class State(StrEnum):
     CRASHED = "crashed"  # no exit record, and silent for more than ten minutes
     INCOMPLETE = "incomplete"  # finished, but without a metric that its peers have
     INVALID = "invalid"  # a metric of record is NaN, infinite or out of bounds, or the record is damaged
+    CONFLICT = "conflict"  # finished, but two sources disagree about a metric
+    EMPTY = "empty"  # a log that holds nothing but its header
     DUPLICATE = "duplicate"  # another run of the same group and seed is used instead
     MISSING = "missing"  # expected, nothing found
 
@@ -35,10 +37,12 @@ class History:
     """The rows of a training log: parallel lists for each key, and what was wrong with the log.
 
     `series[key]` is a list of (step, value) in the order of the log; values are finite or not, as they were logged.
+    `overlap` counts rows of earlier attempts that are left out because a later attempt logged their steps again.
     """
 
     series: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    overlap: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,10 @@ class RunRecord:
     `group` is the identity without the seed: runs of one group differ in nothing but the seed. `config` is flat (dotted
     keys). `location` is where it was found, written relative to what the reader of the report was given. `read_history`
     and `read_examples` are lazy: nothing is read before they are called.
+
+    `last_values` are the last logged numbers of a run that has not come to its regular end (never for a mean).
+    `source` is the source that is believed, `also_in` names others that know the same run. `url` is the run's page in
+    wandb, and `heartbeat` (ISO time) its newest sign of life.
     """
 
     id: str
@@ -93,6 +101,11 @@ class RunRecord:
     location: str = ""
     planned: bool = False
     problems: tuple[str, ...] = ()
+    last_values: Mapping[str, float] = field(default_factory=dict)
+    also_in: tuple[str, ...] = ()
+    url: str | None = None
+    heartbeat: str | None = None
+    tags: tuple[str, ...] = ()
     read_history: Callable[[tuple[str, ...]], History] = field(default=no_history, repr=False, compare=False)
     read_examples: Callable[[], Examples] = field(default=no_examples, repr=False, compare=False)
 

@@ -27,9 +27,11 @@ import yaml
 from lossbench.config import RunConfig
 from lossbench.errors import LossbenchError
 from lossbench.identity import Identity
+from lossbench.tracking import lease
 from lossbench.tracking.files import strict, write_atomically, write_json
 from lossbench.tracking.provenance import git, versions
-from lossbench.tracking.wandb_run import WandbRun
+from lossbench.tracking.redact import redacted
+from lossbench.tracking.tracker import Tracker, open_tracker
 
 SCHEMA = 1
 
@@ -53,28 +55,47 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 
 class Record:
-    """An open run folder. `log` appends to metrics.jsonl and wandb; the result is written when the record closes."""
+    """An open run folder. `log` appends to metrics.jsonl and tells the tracker; closing writes the result."""
 
-    def __init__(self, folder: Path, wandb_run: WandbRun, metrics: IO[str]) -> None:
+    def __init__(self, folder: Path, tracker: Tracker, metrics: IO[str]) -> None:
         self.folder = folder
-        self._wandb = wandb_run
+        self._tracker = tracker
         self._metrics = metrics
         self._started = time.monotonic()
+        self.lines = sum(1 for _ in (folder / "metrics.jsonl").open("rb"))
+        self.notes: list[str] = []  # what a reader of the numbers must know
         self.summary: dict[str, float] = {}
         self.checkpoint: dict[str, Any] | None = None
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """One line of numbers at an optimizer step, on disk before the call returns."""
+        lease.check(self.folder)
         line = {"step": step, "time": round(time.monotonic() - self._started, 3), **values}
         self._metrics.write(json.dumps(strict(line)) + "\n")
         self._metrics.flush()
-        self._wandb.log({**values, "trainer/global_step": step})
+        self.lines += 1
+        self._tracker.log(step, values)
+
+    def continue_from(self, lines: int | None) -> None:
+        """Go on behind the first `lines` lines of metrics.jsonl: an earlier process was interrupted later than its last
+        checkpoint, and what it logged since will be logged again. None: it all belongs to an attempt of its own."""
+        file = self.folder / "metrics.jsonl"
+        logged = file.read_bytes()
+        kept = b"".join(logged.splitlines(keepends=True)[: lines or 0])
+        if lines is None and logged:
+            earlier = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))["attempt"] - 1
+            write_atomically(self.folder / f"metrics.attempt{earlier}.jsonl", logged.decode(errors="replace"))
+        os.truncate(file, len(kept))
+        self.lines = len(kept.splitlines())
+        if kept:  # the clock goes on too
+            self._started = time.monotonic() - float(json.loads(kept.splitlines()[-1])["time"])
 
     def write_examples(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """examples.parquet: every aggregate of the report can be recomputed from it."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        lease.check(self.folder)
         temporary = self.folder / ".examples.parquet.tmp"
         pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), temporary)
         temporary.replace(self.folder / "examples.parquet")
@@ -82,49 +103,54 @@ class Record:
     def finish(self, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         """Say what came out; called once, when everything else is on disk."""
         self.summary, self.checkpoint = dict(metrics), dict(checkpoint)
-        self._wandb.summarize({**self.summary, **{f"ckpt/{key}": value for key, value in checkpoint.items()}})
+        self._tracker.summarize({**self.summary, **{f"ckpt/{key}": value for key, value in checkpoint.items()}})
 
 
 @contextmanager
 def open_record(config: RunConfig, identity: Identity) -> Iterator[Record]:
-    """Open the folder, and close it with the truth: finished, failed or interrupted, in result.json and in wandb.
+    """Open the folder, and close it with the truth (finished, failed, interrupted) in result.json and in the tracker.
 
     An exception is recorded and raised again. Two processes never write one folder: the second gets a sentence.
     """
     folder = find_folder(config, identity)
     folder.mkdir(parents=True, exist_ok=True)
     with _lock(folder):
+        lease.check(folder)
         attempt = _keep_earlier_attempt(folder)
         plain = config.model_dump(mode="json")
         run = _run_json(config, identity, attempt, plain)
         write_json(folder / "run.json", run)
         write_atomically(folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
-        wandb_run = WandbRun.open(config.tracking, run, folder)
-        write_json(folder / "run.json", {**run, "wandb": wandb_run.where()})
+        tracker = open_tracker(config.tracking, run, folder)
+        write_json(folder / "run.json", {**run, **tracker.where()})
         with (folder / "metrics.jsonl").open("a", encoding="utf-8") as metrics:
-            record = Record(folder, wandb_run, metrics)
+            record = Record(folder, tracker, metrics)
             status, error = "interrupted", None
             try:
                 yield record
                 status = "finished"
+            except lease.LeaseLostError:  # the folder belongs to another copy of this job
+                raise
             except Exception as exception:
                 status, error = "failed", {"type": type(exception).__name__, "message": str(exception)}
                 write_atomically(folder / "error.txt", traceback.format_exc())
                 raise
             finally:  # KeyboardInterrupt and SystemExit come here as interrupted
-                write_json(
-                    folder / "result.json",
-                    {
-                        "schema": SCHEMA,
-                        "id": identity.id,
-                        "status": status,
-                        "error": error,
-                        "metrics": record.summary,
-                        "checkpoint": record.checkpoint,
-                        "finished": _now(),
-                    },
-                )
-                wandb_run.close(exit_code={"finished": 0, "failed": 1}.get(status, 143))
+                if not lease.is_lost(folder):
+                    write_json(
+                        folder / "result.json",
+                        {
+                            "schema": SCHEMA,
+                            "id": identity.id,
+                            "status": status,
+                            "error": error,
+                            "metrics": record.summary,
+                            "checkpoint": record.checkpoint,
+                            "notes": record.notes,
+                            "finished": _now(),
+                        },
+                    )
+                tracker.close(status)
 
 
 @contextmanager
@@ -143,9 +169,10 @@ def _keep_earlier_attempt(folder: Path) -> int:
         earlier = int(json.loads((folder / "run.json").read_text(encoding="utf-8"))["attempt"])
     except (FileNotFoundError, json.JSONDecodeError, KeyError):
         return 1
+    goes_on = any((folder / "checkpoints" / f"{name}.safetensors").exists() for name in ("last", "new", "previous"))
     for name in ("metrics.jsonl", "result.json", "error.txt", "examples.parquet"):
         file = folder / name
-        if file.exists():
+        if file.exists() and not (goes_on and name == "metrics.jsonl"):  # `Record.continue_from` has the last word
             file.replace(folder / f"{file.stem}.attempt{earlier}{file.suffix}")
     return earlier + 1
 
@@ -163,7 +190,7 @@ def _run_json(config: RunConfig, identity: Identity, attempt: int, plain: dict[s
         "seed": config.seed,
         "attempt": attempt,
         "created": _now(),
-        "config": plain,
+        "config": redacted(plain),
         "versions": versions(),
         "git": git(),
         "host": platform.node(),

@@ -193,6 +193,40 @@ def test_no_damage_ever_raises(tmp_path_factory, files):
     except NoRunsError:
         pytest.fail("the whole run beside it was not found")
     assert any(run.metrics.get("test/em") == 0.5 for run in report.records)
-    for writer in writers.choose():
+    for writer in writers.choose(["json", "csv", "markdown", "problems"]):
         for text in writer.write(report).values():
+            assert isinstance(text, str)
             text.encode("utf-8")
+
+
+def test_attempts_are_one_history_in_which_the_later_one_counts(tmp_path):
+    path = write_run(tmp_path, "focal", 0, history=[{"step": s, "val/nll": 2.0} for s in (3, 4, 5)])
+    for attempt, steps in ((1, (1, 2)), (2, (0, 1, 2, 3, 4, 5, 6)), (10, (3, 4))):
+        rows = [{"step": step, "val/nll": float(10 * attempt)} for step in steps]
+        (path / f"metrics.attempt{attempt}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    history = read(path).read_history(("val/nll",))
+    assert history.series["val/nll"] == [(0, 20.0), (1, 20.0), (2, 20.0), (3, 2.0), (4, 2.0), (5, 2.0)]
+    assert history.overlap == 8
+
+
+def test_a_run_without_result_shows_its_last_values(tmp_path):
+    run = read(write_run(tmp_path, "focal", 0, status=None))
+    assert (run.state, run.metrics) == (State.CRASHED, {})
+    assert run.last_values == {"train/cross_entropy": 2.0 / 150, "val/nll": 1.5 / 150}
+    assert read(write_run(tmp_path, "focal", 1, metrics={"test/em": 0.5})).last_values == {}
+
+
+def test_the_page_of_the_run_in_wandb_is_known(tmp_path):
+    path = write_run(tmp_path, "focal", 0)
+    record = json.loads((path / "run.json").read_text())
+    for url, known in (("https://wandb.ai/a/b/runs/c", True), ("javascript:alert(1)", False), (3, False)):
+        (path / "run.json").write_text(json.dumps({**record, "wandb": {"url": url}}))
+        assert read(path).url == (url if known else None)
+
+
+def test_what_a_run_notes_about_its_numbers_is_a_remark(tmp_path):
+    path = write_run(tmp_path, "focal", 0, metrics={"test/em": 0.5})
+    result = json.loads((path / "result.json").read_text())
+    for notes, remarks in ((["resumed on\nfewer devices", 3], ("resumed on fewer devices",)), ("no list", ())):
+        (path / "result.json").write_text(json.dumps({**result, "notes": notes}))
+        assert read(path).problems == remarks

@@ -3,50 +3,104 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lossbench.report.numbers import as_number, parse_json
+from lossbench.report.numbers import as_number, one_line, parse_json
 from lossbench.report.records import Examples, History
 
 TAIL_BYTES = 1 << 16
+Row = tuple[int, dict[str, float]]  # optimizer step, values by key
 EXAMPLE_COLUMNS = ("id", "split", "prompt", "completion", "gold", "prediction", "em")
 
 
-def last_line(path: Path) -> dict[str, Any]:
-    """The last whole row of a metrics.jsonl ({} if there is none), from its tail alone."""
+def last_line(path: Path, every_key: bool = False) -> tuple[dict[str, Any], dict[str, float]]:
+    """The last whole row of a metrics.jsonl ({} if there is none), from its tail alone.
+
+    With `every_key` also the last number of each key in that tail, for a run that has no result of its own.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
             lines = file.read().splitlines()
     except OSError:
-        return {}
+        return {}, {}
+    last: dict[str, Any] = {}
+    values: dict[str, float] = {}
     for line in reversed(lines):
         try:
             row = parse_json(line)
         except ValueError:
             continue
-        if isinstance(row, dict):
-            return row
-    return {}
+        if not isinstance(row, dict):
+            continue
+        last = last or row
+        if not every_key:
+            break
+        for key, value in row.items():
+            number = as_number(value)
+            if number is not None and key not in ("step", "time"):
+                values.setdefault(one_line(key), number)
+    return last, values
 
 
-def read_history(path: Path, keys: tuple[str, ...], still_written: bool = False) -> History:
-    """The series of `keys` over `step`. Rows before and after damage are kept; the damage is named with its byte.
+def read_attempts(folder: Path, keys: tuple[str, ...], still_written: bool = False) -> History:
+    """The series of `keys` over all attempts of a run: metrics.attempt1.jsonl and so on, then metrics.jsonl.
 
-    Args:
-        path: a metrics.jsonl.
-        keys: the metric names that are wanted.
-        still_written: True for a run that goes on, whose last line may be in the middle of being written.
+    A later attempt counts from its first step on: what an earlier one logged from there was done again.
     """
+    earlier = sorted(
+        (int(match.group(1)), file)
+        for file in folder.glob("metrics.attempt*.jsonl")
+        if (match := re.fullmatch(r"metrics\.attempt(\d+)\.jsonl", file.name))
+    )
+    rows: list[Row] = []
+    problems: tuple[str, ...] = ()
+    for _, file in earlier:
+        found, sentences = _rows(file, keys, still_written=False)
+        rows, problems = rows + found, problems + sentences
+    found, sentences = _rows(folder / "metrics.jsonl", keys, still_written)
+    merged, overlap = merge_attempts(rows + found)
+    return History(series=series_of(merged, keys), problems=problems + sentences, overlap=overlap)
+
+
+def merge_attempts(rows: Sequence[Row]) -> tuple[list[Row], int]:
+    """Rows in the order of logging -> rows of which every step was logged by one attempt alone, and how many were cut.
+
+    A step lower than the one before it means that a new attempt began there, from a checkpoint or from nothing: all
+    rows from that step on were done again.
+    """
+    kept: list[Row] = []
+    cut = 0
+    for row in rows:
+        while kept and kept[-1][0] > row[0]:
+            kept.pop()
+            cut += 1
+            while kept and kept[-1][0] == row[0]:  # the step that is logged again, whole
+                kept.pop()
+                cut += 1
+        kept.append(row)
+    return kept, cut
+
+
+def series_of(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[tuple[int, float]]]:
+    """(step, value) of every key that any row has."""
+    series = {key: [(step, values[key]) for step, values in rows if key in values] for key in keys}
+    return {key: points for key, points in series.items() if points}
+
+
+def _rows(path: Path, keys: tuple[str, ...], still_written: bool) -> tuple[list[Row], tuple[str, ...]]:
+    """Rows with one of `keys`; those before and after damage are kept, and the damage is named with its byte."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return History()
+        return [], ()
     except OSError as error:
-        return History(problems=(f"{path.name} cannot be read: {error.strerror or error}.",))
-    series: dict[str, list[tuple[int, float]]] = {key: [] for key in keys}
+        return [], (f"{path.name} cannot be read: {error.strerror or error}.",)
+    rows: list[Row] = []
     broken: list[int] = []
     cut_at = None
     offset = 0
@@ -61,7 +115,10 @@ def read_history(path: Path, keys: tuple[str, ...], still_written: bool = False)
             else:
                 cut_at = offset
         else:
-            _take(row, series)
+            step = as_number(row.get("step"))
+            values = {key: number for key in keys if (number := as_number(row.get(key))) is not None}
+            if values and step is not None and step.is_integer():
+                rows.append((int(step), values))
         offset += len(line)
     problems = []
     if broken:
@@ -69,17 +126,7 @@ def read_history(path: Path, keys: tuple[str, ...], still_written: bool = False)
         problems.append(f"{path.name}: {lines} no JSON object (the first at byte {broken[0]}); the others are used.")
     if cut_at is not None and not still_written:
         problems.append(f"{path.name}: the last line is cut off (from byte {cut_at} of {offset}); the others are used.")
-    return History(series={key: values for key, values in series.items() if values}, problems=tuple(problems))
-
-
-def _take(row: dict[str, Any], series: dict[str, list[tuple[int, float]]]) -> None:
-    step = as_number(row.get("step"))
-    if step is None or not step.is_integer():
-        return
-    for key, values in series.items():
-        number = as_number(row.get(key))
-        if number is not None:
-            values.append((int(step), number))
+    return rows, tuple(problems)
 
 
 def read_examples(path: Path) -> Examples:

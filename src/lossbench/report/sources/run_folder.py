@@ -7,7 +7,6 @@ A target is a run folder, a study folder, or a folder of studies. Whatever is da
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from functools import partial
@@ -16,16 +15,15 @@ from typing import Any
 
 from lossbench.report.numbers import as_number, flatten, one_line, read_json_object, timestamp
 from lossbench.report.records import UNKNOWN, RunRecord, State
-from lossbench.report.sources import Found
-from lossbench.report.sources._run_files import last_line, read_examples, read_history
+from lossbench.report.sources import DEFAULT, Found, Options
+from lossbench.report.sources._fields import group_of, numbers_of, short, text, versions_of, whole
+from lossbench.report.sources._run_files import last_line, read_attempts, read_examples
 
 PRECEDENCE = 0
 IDLE_SECONDS = 600.0  # a run without exit record that is silent for longer has crashed
 DEPTH = 4  # folders below the target that are searched
 RUN_FILES = frozenset({"run.json", "metrics.jsonl", "result.json"})
 SKIPPED_FOLDERS = frozenset({"checkpoints", "wandb", "__pycache__", "multirun"})
-# What may differ between runs that are otherwise equal; left out where the record itself names no group.
-NOT_IDENTITY = ("seed", "paths", "tracking", "study", "name", "hydra")
 
 
 def accepts(target: str) -> bool:
@@ -33,7 +31,7 @@ def accepts(target: str) -> bool:
     return os.path.isdir(target)
 
 
-def read(target: str, now: float) -> Found:
+def read(target: str, now: float, options: Options = DEFAULT) -> Found:
     """All run folders and sweep plans below `target`."""
     root = Path(target)
     found = Found(looked_in=str(root))
@@ -42,7 +40,7 @@ def read(target: str, now: float) -> Found:
         found.files_seen += len(files)
         here = Path(folder)
         if RUN_FILES.intersection(files):
-            found.records.append(read_run(here, location=_location(root, here), now=now))
+            found.records.append(read_run(here, location=location_of(root, here), now=now))
             subfolders.clear()
             continue
         if "sweep.json" in files:
@@ -64,89 +62,67 @@ def read_run(folder: Path, location: str, now: float) -> RunRecord:
 
     config = identity.get("config")
     flat = flatten(config) if isinstance(config, dict) else {}
-    run_id = _text(identity, "id", problems) or _id_from_name(folder.name)
+    run_id = text(identity, "id", problems) or _id_from_name(folder.name)
     state = _state(result, result_problem, folder, now, problems)
     if not identity:
         state = State.INVALID  # nobody can say what its numbers are numbers of
-    last = last_line(folder / "metrics.jsonl")
+    last, last_values = last_line(folder / "metrics.jsonl", every_key=not state.is_ended)
     checkpoint = (result or {}).get("checkpoint")
     checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
-    created = _text(identity, "created", problems)
-    finished = _text(result or {}, "finished", problems)
-    loss, model, dataset = (_text(identity, key, problems) or UNKNOWN for key in ("loss", "model", "dataset"))
+    notes = (result or {}).get("notes")
+    problems += [one_line(note) for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    created = text(identity, "created", problems)
+    finished = text(result or {}, "finished", problems)
+    loss, model, dataset = (text(identity, key, problems) or UNKNOWN for key in ("loss", "model", "dataset"))
 
     return RunRecord(
         id=run_id,
-        name=_text(identity, "name", problems) or folder.name,
-        study=_text(identity, "study", problems) or folder.parent.name,
-        group=_text(identity, "group", problems) or _group(loss, model, dataset, flat),
+        name=text(identity, "name", problems) or folder.name,
+        study=text(identity, "study", problems) or folder.parent.name,
+        group=text(identity, "group", problems) or group_of(loss, model, dataset, flat),
         loss=loss,
         model=model,
         dataset=dataset,
-        seed=_whole(identity, "seed", problems),
-        attempt=_whole(identity, "attempt", problems) or 1,
+        seed=whole(identity, "seed", problems),
+        attempt=whole(identity, "attempt", problems) or 1,
         state=state,
         created=created,
         finished=finished,
         duration=_duration(created, finished, last),
-        last_step=_whole(last, "step", []),
-        checkpoint_step=_whole(checkpoint, "step", problems),
-        checkpoint_criterion=_text(checkpoint, "criterion", problems),
+        last_step=whole(last, "step", []),
+        checkpoint_step=whole(checkpoint, "step", problems),
+        checkpoint_criterion=text(checkpoint, "criterion", problems),
         error=_error(result, folder, state),
         config=flat,
         metrics=_metrics(result, problems) if identity else {},
-        versions=_versions(identity),
+        versions=versions_of(identity),
         source="run folder",
         path=folder,
         location=location,
         problems=tuple(problems),
-        read_history=partial(read_history, folder / "metrics.jsonl", still_written=state is State.RUNNING),
+        last_values=last_values,
+        url=_url(identity),
+        read_history=partial(read_attempts, folder, still_written=state is State.RUNNING),
         read_examples=partial(read_examples, folder / "examples.parquet"),
     )
 
 
-def _location(root: Path, folder: Path) -> str:
+def location_of(root: Path, folder: Path) -> str:
     """Relative to the working folder if the target was; else from the target's own name on (no home folders)."""
     if not root.is_absolute() and ".." not in root.parts:
         return folder.as_posix()
     return Path(root.resolve().name, folder.relative_to(root)).as_posix()
 
 
+def _url(identity: dict[str, Any]) -> str | None:
+    wandb = identity.get("wandb")
+    url = wandb.get("url") if isinstance(wandb, dict) else None
+    return one_line(url) if isinstance(url, str) and url.startswith(("https://", "http://")) else None
+
+
 def _id_from_name(name: str) -> str:
     match = re.search(r"[0-9a-f]{16}$", name)
     return match.group() if match else hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def _text(source: dict[str, Any], key: str, problems: list[str]) -> str | None:
-    value = source.get(key)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return one_line(value)
-    problems.append(f"`{key}` is {_short(value)} where text is expected; it is ignored.")
-    return None
-
-
-def _whole(source: dict[str, Any], key: str, problems: list[str]) -> int | None:
-    value = source.get(key)
-    number = as_number(value)
-    if number is not None and number.is_integer() and abs(number) < 2**63:
-        return int(number)
-    if value is not None:
-        problems.append(f"`{key}` is {_short(value)} where a whole number is expected; it is ignored.")
-    return None
-
-
-def _short(value: object) -> str:
-    """A value for a sentence: at most 60 characters."""
-    text = repr(value) if isinstance(value, str | int | float | bool) else f"a {type(value).__name__}"
-    return one_line(text if len(text) <= 60 else f"{text[:57]}...")
-
-
-def _group(loss: str, model: str, dataset: str, config: dict[str, Any]) -> str:
-    kept = {key: value for key, value in config.items() if key.split(".")[0] not in NOT_IDENTITY}
-    text = json.dumps([loss, model, dataset, kept], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _state(
@@ -158,7 +134,7 @@ def _state(
         status = result.get("status")
         if status in ("finished", "failed", "interrupted"):
             return State(status)
-        problems.append(f"result.json has the status {_short(status)}; known: finished, failed, interrupted.")
+        problems.append(f"result.json has the status {short(status)}; known: finished, failed, interrupted.")
         return State.INVALID
     newest = max((_modified(folder / name) for name in ("metrics.jsonl", "run.json")), default=0.0)
     if now - newest <= IDLE_SECONDS:
@@ -201,40 +177,20 @@ def _metrics(result: dict[str, Any] | None, problems: list[str]) -> dict[str, fl
     if metrics is None:
         return {}
     if not isinstance(metrics, dict):
-        problems.append(f"`metrics` of result.json is {_short(metrics)} where an object is expected; it is ignored.")
+        problems.append(f"`metrics` of result.json is {short(metrics)} where an object is expected; it is ignored.")
         return {}
-    numbers: dict[str, float] = {}
-    for key, value in metrics.items():
-        name = one_line(key)
-        number = as_number(value)
-        if number is not None:
-            numbers[name] = number
-        elif isinstance(value, dict):
-            inner = ", ".join(f"{name}/{one_line(k)}" for k in list(value)[:3])
-            problems.append(f"Metric {name} is an object; log its parts as metrics of their own ({inner}).")
-        elif value is not None:
-            problems.append(f"Metric {name} is {_short(value)}, not a number; it is treated as absent.")
-    return numbers
-
-
-def _versions(identity: dict[str, Any]) -> dict[str, str]:
-    versions = identity.get("versions")
-    known = {one_line(k): one_line(v) for k, v in versions.items()} if isinstance(versions, dict) else {}
-    git = identity.get("git")
-    if isinstance(git, dict) and isinstance(git.get("commit"), str):
-        known["git commit"] = one_line(git["commit"])[:12] + (" with local changes" if git.get("dirty") else "")
-    return known
+    return numbers_of(metrics, problems)
 
 
 def _read_plan(path: Path, root: Path, found: Found) -> None:
     plan, problem = read_json_object(path)
-    where = _location(root, path)
+    where = location_of(root, path)
     if problem or plan is None:
         found.problems.append(f"{where}: {problem} What was expected is not known from it.")
         return
     runs = plan.get("runs")
     if not isinstance(runs, list):
-        found.problems.append(f"{where}: `runs` is {_short(runs)} where a list is expected; the plan is ignored.")
+        found.problems.append(f"{where}: `runs` is {short(runs)} where a list is expected; the plan is ignored.")
         return
     found.plans_seen += 1
     for number, run in enumerate(runs, start=1):
@@ -246,13 +202,13 @@ def _read_plan(path: Path, root: Path, found: Found) -> None:
         found.expected.append(
             RunRecord(
                 id=one_line(run_id),
-                name=_text(run, "name", problems) or "",
-                study=_text(run, "study", problems) or path.parent.name,
-                group=_text(run, "group", problems) or "",
-                loss=_text(run, "loss", problems) or UNKNOWN,
-                model=_text(run, "model", problems) or UNKNOWN,
-                dataset=_text(run, "dataset", problems) or UNKNOWN,
-                seed=_whole(run, "seed", problems),
+                name=text(run, "name", problems) or "",
+                study=text(run, "study", problems) or path.parent.name,
+                group=text(run, "group", problems) or "",
+                loss=text(run, "loss", problems) or UNKNOWN,
+                model=text(run, "model", problems) or UNKNOWN,
+                dataset=text(run, "dataset", problems) or UNKNOWN,
+                seed=whole(run, "seed", problems),
                 source="plan",
                 planned=True,
                 problems=tuple(f"{where}, entry {number}: {problem}" for problem in problems),

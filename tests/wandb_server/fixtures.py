@@ -1,0 +1,29 @@
+"""The server for a module of tests, and wandb's client turned to it. A conftest.py imports both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.wandb_server.server import WandbServer
+
+CLIENT = ("WANDB_DIR", "WANDB_SERVICE", "WANDB_PROJECT", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_CACHE_DIR")
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[WandbServer]:
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    with WandbServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running_server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> WandbServer:
+    """A server that remembers nothing; the environment of the test names it, and nothing else of wandb."""
+    running_server.reset()
+    for name in CLIENT:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in running_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return running_server
