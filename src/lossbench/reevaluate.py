@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from pydantic import BaseModel
 
 from lossbench import config as schema
-from lossbench.config import EvaluationConfig, RunConfig
+from lossbench.config import LossConfig, RunConfig
 from lossbench.errors import ConfigError, DataError
 from lossbench.evaluation import stored
 
@@ -166,7 +167,7 @@ def _run_target(run: Path, checkpoint: Path | None, overrides: Sequence[str]) ->
             f"checkpoint to evaluate ({run / CHECKPOINTS}/...)."
         )
     plain = yaml.safe_load(file.read_text(encoding="utf-8"))
-    plain["evaluation"] = _complete(plain["evaluation"])
+    plain = _complete(plain)
     if plain["loss"]["name"] == "untrained":
         return Target(schema.parse(_overridden(plain, overrides)), run, None, run.name)
     checkpoint = checkpoint or BestCheckpoint(run / CHECKPOINTS).file
@@ -210,11 +211,17 @@ def _overridden(plain: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
     return plain
 
 
-def _complete(evaluation: dict[str, Any]) -> dict[str, Any]:
-    """The evaluation of an older run's configuration, with the present defaults where it has no such key."""
-    if set(EvaluationConfig.model_fields) <= set(evaluation):
-        return evaluation
-    return {**_compose().evaluation.model_dump(mode="json"), **evaluation}
+def _complete(plain: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of an older run, with the present defaults where a section has no such key."""
+    present: dict[str, Any] | None = None
+    for name, declared in RunConfig.model_fields.items():
+        section = declared.annotation
+        if not (isinstance(section, type) and issubclass(section, BaseModel)) or section is LossConfig:
+            continue
+        if missing := set(section.model_fields) - set(plain[name]):
+            present = present or _compose().model_dump(mode="json")
+            plain = {**plain, name: {**plain[name], **{key: present[name][key] for key in missing}}}
+    return plain
 
 
 def _compose(*overrides: str) -> RunConfig:
