@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from head_cases import BASE, CUT, EMO_AUTHORS, KORNIA, LOVASZ_AUTHORS, PRODUCTS, SMALL, TORCH, Setting
+from head_cases import BASE, CUT, EMO_AUTHORS, KORNIA, LOVASZ_AUTHORS, PLAIN, PRODUCTS, SMALL, TORCH, Setting
 
 RESULTS = Path(__file__).parent / "results" / "head.md"
 SHAPES = ("512x512x32000", "2048x1024x32000", "1024x896x151936")
@@ -38,6 +38,7 @@ KINDS = {  # our losses by the kind that a goal is about
     SMALL: "small",
     "squentropy": "row statistics",
     "label_smoothing": "row statistics",
+    PLAIN: "RowLoss",
     "eaft": "RowLoss",
     "emo": "EMO",
     "generalized_dice": "generalized dice",

@@ -13,6 +13,7 @@ from typing import Any
 BASE = "cross_entropy on whole logits"
 PRODUCTS = "matrix products alone"
 SMALL = "cross_entropy, least memory"
+PLAIN = "focal as a user's RowLoss"
 TORCH = "torch linear_cross_entropy"
 CUT = "cut-cross-entropy, compiled form"
 EMO_AUTHORS = "EMOLoss (the authors' package)"
@@ -51,7 +52,7 @@ class Setting:
     def _ours(self, name: str) -> Callable[[], None]:
         from lossbench import losses
 
-        loss = losses.create(name.removesuffix(", least memory"))
+        loss = _plain_focal() if name == PLAIN else losses.create(name.removesuffix(", least memory"))
         memory = 1 if name.endswith(", least memory") else None
         if "embedding" in loss.needs:
             loss.bind(embedding=self.weight.detach().clone())
@@ -61,6 +62,20 @@ class Setting:
     def returned_bytes(self) -> int:
         """Bytes of the gradients that every method returns."""
         return sum(x.numel() * x.element_size() for x in (self.hidden, self.weight) if x.requires_grad)
+
+
+def _plain_focal() -> Any:
+    """What somebody writes who knows nothing of the fused head."""
+    import torch
+
+    from lossbench import losses
+
+    class PlainFocal(losses.RowLoss):
+        def value(self, rows: torch.Tensor, batch: losses.Batch) -> torch.Tensor:
+            cross_entropy = torch.nn.functional.cross_entropy(rows, batch.labels, reduction="none")
+            return (1 - torch.exp(-cross_entropy)) ** 2 * cross_entropy
+
+    return PlainFocal()
 
 
 def _whole(s: Setting) -> Callable[[], None]:
@@ -128,6 +143,8 @@ OTHERS: dict[str, Callable[[Setting], Callable[[], None]]] = {
 
 def _alone(name: str) -> Any:
     """A module without its packages' __init__, which want Triton or torchvision; neither is used by what we measure."""
+    if name in sys.modules:
+        return sys.modules[name]
     package = name.rpartition(".")[0].split(".")
     spec = importlib.util.find_spec(package[0])
     if spec is None or not spec.submodule_search_locations:

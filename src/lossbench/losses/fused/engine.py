@@ -47,8 +47,8 @@ class Job:
     def head(self, tensors: Sequence[Tensor | None]) -> Head:
         """From (inputs, weight) in turn and the bias, in the dtype of the products."""
         *pairs, bias = (None if x is None else x.detach().to(self.dtype) for x in tensors)
-        matrices = max(term.matrices for term in self.terms) * (2 if self.sparing else 1)
-        return Head(pairs[0::2], pairs[1::2], bias, matrices)  # type: ignore[arg-type]
+        matrices = max(term.matrices for term in self.terms)
+        return Head(pairs[0::2], pairs[1::2], bias, matrices, self.sparing)  # type: ignore[arg-type]
 
     def observe(self, head: Head, chunk: int, kept: Kept | None, *, differentiable: bool) -> None:
         """First pass, for the terms that need it, or for values alone."""

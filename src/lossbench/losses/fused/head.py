@@ -61,6 +61,7 @@ class Head:
     weights: list[Tensor]  # (V, H_k)
     bias: Tensor | None  # (V,)
     matrices: int = 1  # of the size of a block of rows that are in use at a time
+    sparing: bool = False  # take smaller buffers than are fastest
     buffers: Buffers = field(init=False)
     held: int | None = field(init=False, default=None)  # where the logits start that are in the buffer still
 
@@ -87,7 +88,7 @@ class Head:
     @property
     def block_rows(self) -> int:
         """Rows of logits that fit a cache."""
-        row = self.float_dtype.itemsize * self.vocabulary * self.matrices
+        row = self.float_dtype.itemsize * self.vocabulary * self.matrices * (1 + self.sparing)
         return max(1, block_bytes(self.inputs[0].device) // row)
 
     def logits(self, start: int, stop: int) -> Tensor:
@@ -165,10 +166,12 @@ class Gradients:
                 part = out[start:stop]
                 torch.mm(gradient, weight, out=part)
                 if column is not None:
-                    part.copy_(part * column)
+                    torch.mul(part, column, out=part)
             if self._wanted.weights[k]:
                 rows = inputs[start:stop]
-                self._add_weight(k, gradient, rows if column is None else (rows * column).to(rows.dtype))
+                self._add_weight(
+                    k, gradient, rows if column is None else torch.mul(rows, column, out=torch.empty_like(rows))
+                )
         if self._bias is not None:
             self._bias += _mv(gradient, scale)
 
@@ -179,7 +182,7 @@ class Gradients:
         (stop, w)), as the first addition of all; `weight` (V, H) is where the head's own gradient goes to."""
         head, column = self._head, None if scale is None else scale[:, None]
         inputs = [x[:stop] for x in head.inputs]
-        scaled = inputs if column is None else [(x * column).to(x.dtype) for x in inputs]
+        scaled = inputs if column is None else [torch.mul(x, column, out=torch.empty_like(x)) for x in inputs]
         self._weights = [
             None if not wanted else weight if k == 0 else torch.empty_like(head.weights[k])
             for k, wanted in enumerate(self._wanted.weights)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .head import Head, block_bytes, times_transposed
+from .head import LOW_PRECISION, Head, block_bytes, times_transposed
 
 
 class Kept:
@@ -29,7 +29,10 @@ class Kept:
         self._head = head
         self.weight = torch.empty_like(head.weights[0], memory_format=torch.contiguous_format)
         vocabulary, h = self.weight.shape
-        self.width = min(vocabulary, max(256, block_bytes(self.weight.device) // (2 * h * self.weight.element_size())))
+        size = block_bytes(self.weight.device) // (2 * h * self.weight.element_size())
+        if self.weight.dtype in LOW_PRECISION and not head.sparing:
+            size *= 2  # each block's part of the hidden states' gradient is added up in float32
+        self.width = min(vocabulary, max(256, size))
         full = vocabulary // self.width
         flat = self.weight.view(-1)
         # (blocks, n, width) and what is left, (n, V - blocks * width)

@@ -255,7 +255,7 @@ def _fused(head: _Inputs, parts: Sequence[_Part]) -> tuple[dict[str, Tensor], Te
     scalar = parts[0].reduction != "none"
     shape = (len(labels), vocabulary, head.weight.shape[1], head.product)
     at_once = plan(*shape, trained=False, gate_only=False, chunk_tokens=head.chunk_tokens).chunk
-    at_once = max(1, min(at_once, len(labels) // 2))  # distinct labels whose cosines EMO holds
+    at_once = max(1, min(at_once, len(labels)) // 2)  # distinct labels whose cosines EMO holds
     terms: list[Term] = []
     for part, batch, place in zip(parts, batches, places, strict=True):
         upstream = _upstream(part, batch, dtype) if scalar and part.weight else None

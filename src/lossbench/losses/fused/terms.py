@@ -242,7 +242,7 @@ class RowTerm(Term):
 
     loss: RowLoss
     needs = frozenset({LOGITS})
-    matrices = 2
+    matrices = 3
 
     def observe(self, block: Block) -> None:
         i, j, chosen = self.place.within(block.start, block.stop)

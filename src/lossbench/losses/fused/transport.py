@@ -23,6 +23,7 @@ class EMOTerm(ObservedTerm):
 
     loss: EMO
     needs = frozenset({SOFTMAX})
+    matrices = 2
 
     def __init__(
         self,

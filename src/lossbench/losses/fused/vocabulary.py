@@ -73,5 +73,5 @@ class Recomputed:
 
 
 def _width(head: Head, n: int) -> int:
-    """Columns of a block: a few MiB for all tokens."""
-    return min(head.vocabulary, max(256, 4 * block_bytes(head.inputs[0].device) // (max(n, 1) * 4)))
+    """Columns of a block of n rows that fits a cache."""
+    return min(head.vocabulary, max(256, block_bytes(head.inputs[0].device) // (max(n, 1) * 4)))
