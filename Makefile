@@ -6,7 +6,7 @@ READY_DEV := .venv/.ready-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help setup demo test lint format report bench slurm-test
+.PHONY: help setup demo test lint format report bench slurm-test docs reference reference-check audit release-check
 
 help:    ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -29,10 +29,12 @@ demo: $(READY)    ## 4 losses x 3 seeds on the embedded model, then the report (
 report: $(READY)    ## write results/ from all runs/
 	$(BIN)/lossbench report runs --out results
 
-bench: $(READY_DEV)    ## speed and memory of the fused LM head, into benchmarks/results/head.md (about an hour)
+bench: $(READY_DEV)    ## speed and memory of the fused LM head, of training and of reports, into benchmarks/results (about an hour)
 	$(INSTALL) -e '.[bench]'
 	$(INSTALL) --no-deps cut-cross-entropy segmentation-models-pytorch
 	$(BIN)/python benchmarks/head.py
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/report.py
 
 test: $(READY_DEV)    ## the test suite
 	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest --numprocesses auto --dist loadfile
@@ -42,7 +44,7 @@ SLURM := slurm-wlm munge slurmdbd mariadb-server-core mariadb-client-core
 slurm-test: $(READY_DEV)    ## sweeps on a real SLURM cluster in a temporary folder; as root, on Debian or Ubuntu (12 minutes)
 	dpkg -s $(SLURM) >/dev/null 2>&1 || (apt-get update && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $(SLURM))
-	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest tests/slurm -m slurm --numprocesses 3 --dist loadfile
+	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest tests/slurm -m slurm --numprocesses 4 --dist loadfile
 
 lint: $(READY_DEV)    ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .
@@ -52,3 +54,32 @@ lint: $(READY_DEV)    ## ruff (lint and format) and mypy
 format: $(READY_DEV)    ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY_DEV)    ## the documentation as a site in build/site; a broken link is an error
+	$(BIN)/mkdocs build --quiet
+	@echo build/site/index.html
+
+REFERENCE := loss_docs cli_docs config_docs metric_docs
+
+reference: $(READY_DEV)    ## write the generated pages of docs/ again
+	for page in $(REFERENCE); do $(BIN)/python scripts/$$page.py || exit 1; done
+
+reference-check: $(READY_DEV)    ## exit 1 and name the generated pages that are not current
+	for page in $(REFERENCE); do $(BIN)/python scripts/$$page.py --check || exit 1; done
+
+audit:    ## known vulnerabilities of the pinned dependencies (needs the API of pypi.org)
+	test -x build/audit/bin/pip-audit || $(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	build/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
+
+RELEASE := build/release
+DEMO ?= seed=0
+
+release-check: $(READY_DEV)    ## build sdist and wheel, install the wheel in a fresh environment, run the demo on one seed
+	rm -rf $(RELEASE)
+	$(BIN)/python -m build --no-isolation --outdir $(RELEASE)/dist
+	$(PYTHON) -m venv $(RELEASE)/venv
+	$(RELEASE)/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(RELEASE)/dist/*.whl
+	cd $(RELEASE) && venv/bin/lossbench losses check cross_entropy emo focal lovasz_softmax > checks.txt
+	cd $(RELEASE) && venv/bin/lossbench train -m sweep=demo $(DEMO)
+	cd $(RELEASE) && venv/bin/lossbench report runs/demo --strict --out results

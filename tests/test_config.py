@@ -22,7 +22,7 @@ def test_a_composed_configuration_survives_a_round_trip():
 def test_an_unknown_key_is_named_with_the_nearest_right_one():
     assert faults(trainer__max_stepz=3) == (
         "Unknown key trainer.max_stepz=3. Did you mean 'trainer.max_steps' or 'trainer.batch_size' or "
-        "'trainer.accumulate'?"
+        "'trainer.strategy'?"
     )
 
 
@@ -56,7 +56,7 @@ def test_a_loss_without_terms_is_refused():
 
 
 def test_lora_without_targets_is_refused():
-    lora = {"method": "lora", "r": 8, "alpha": 16, "dropout": 0.0, "target_modules": []}
+    lora = {"method": "lora", "bits": None, "r": 8, "alpha": 16, "dropout": 0.0, "target_modules": []}
     assert "peft.target_modules" in faults(peft=lora)
 
 

@@ -86,3 +86,11 @@ def test_documenting_or_adding_a_loss_renames_no_run(tmp_path: Path, monkeypatch
 
 def test_names_of_registered_losses_are_found_in_the_source():
     assert identity.code_of_losses(["focal"]) != identity.code_of_losses(["cross_entropy"])
+
+
+def test_mauve_and_samples_change_the_id_only_where_they_are_on():
+    plain = identify(app.compose())
+    assert identify(app.compose("evaluation.sample_temperature=0.5")) == plain
+    on = {identify(app.compose("evaluation=mauve", *more)).id for more in ((), ("evaluation.mauve.tokens=64",))}
+    sampled = {identify(app.compose("evaluation.samples=4", f"evaluation.sample_temperature={t}")).id for t in (0.5, 1)}
+    assert len(on | sampled | {plain.id}) == 5

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lossbench import config, resources
-from lossbench.errors import ConfigError, LossbenchError, nearest
+from lossbench.errors import ConfigError, LossbenchError, nearest, refused
 
 if TYPE_CHECKING:
     from lossbench.data.prepare import PreparedFile
@@ -40,11 +41,21 @@ def plain(composed: DictConfig) -> dict:
 @hydra.main(version_base="1.3", config_path=str(resources.folder("conf")), config_name="config")
 def _application(composed: DictConfig) -> None:
     try:
+        _refuse_what_only_sweeps_have(composed)
         from lossbench.run import run
 
         run(config.parse(plain(composed)))
     except LossbenchError as error:  # caught before Hydra can add its own lines
         sys.exit(_fail(str(error), error.exit_code))
+
+
+def _refuse_what_only_sweeps_have(composed: DictConfig) -> None:
+    """Without -m Hydra would run one job here, and ignore the study and the launcher that were asked for."""
+    launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
+    if launcher != "local":
+        raise ConfigError(f"hydra/launcher={launcher} starts the runs of a sweep; add -m.")
+    if composed.sweep.grid or composed.sweep.seeds:
+        raise ConfigError(f"sweep={HydraConfig.get().runtime.choices.get('sweep')} describes many runs; add -m.")
 
 
 def compose(*overrides: str) -> config.RunConfig:
@@ -64,6 +75,7 @@ def prepare(arguments: Sequence[str]) -> list[PreparedFile]:
     from lossbench.data import task as tasks
     from lossbench.data.prepare import positions_of, prepare, seed_overrides
     from lossbench.models.locate import load_tokenizer
+    from lossbench.progress import ProgressDisplay
 
     positions = positions_of(own.get("positions", "seed"))
     try:
@@ -74,14 +86,17 @@ def prepare(arguments: Sequence[str]) -> list[PreparedFile]:
         raise ConfigError(explain(error)) from None
     task = tasks.create(chosen.dataset)
     task.check_available()
-    found = prepare(
-        task,
-        load_tokenizer(chosen.model),
-        Path(own["out"]).expanduser(),
-        length=chosen.dataset.max_length,
-        positions=positions,
-        limit=chosen.dataset.limit,
-    )
+    tokenizer = load_tokenizer(chosen.model)
+    with ProgressDisplay("prepare", enabled=chosen.trainer.progress) as progress:
+        found = prepare(
+            task,
+            tokenizer,
+            Path(own["out"]).expanduser(),
+            length=chosen.dataset.max_length,
+            positions=positions,
+            limit=chosen.dataset.limit,
+            on_progress=progress.on_progress,
+        )
     for sentence in task.notes.sentences:
         print(f"data: {sentence}", file=sys.stderr)
     return found
@@ -102,6 +117,10 @@ def main() -> None:
         sys.exit(_fail(str(error), error.exit_code))
     except (HydraException, OmegaConfBaseException) as error:
         sys.exit(_fail(explain(error), ConfigError.exit_code))
+    except OSError as error:
+        if (sentence := refused(error)) is None:
+            raise
+        sys.exit(_fail(str(sentence), sentence.exit_code))
     except KeyboardInterrupt:
         sys.exit(_fail("Interrupted.", 130))
 

@@ -44,6 +44,7 @@ class ModelConfig(Section):
     attention: Literal["sdpa", "eager", "flash_attention_2"]
     trust_remote_code: bool
     gradient_checkpointing: bool
+    compile: bool  # torch.compile of the body while training
     learning_rate: Annotated[float, Field(gt=0)]  # what optimizer.lr follows unless it is set
     lora_target_modules: tuple[str, ...]
     licence: str
@@ -100,7 +101,8 @@ class LossConfig(Section):
 
 
 class PeftConfig(Section):
-    method: Literal["none", "lora"]
+    method: Literal["none", "lora", "qlora"]
+    bits: Literal[4, 8] | None  # of the frozen weights under qlora; null otherwise
     r: PositiveInt
     alpha: PositiveInt
     dropout: Fraction
@@ -108,17 +110,34 @@ class PeftConfig(Section):
 
     @model_validator(mode="after")
     def _lora_has_targets(self) -> PeftConfig:
-        if self.method == "lora" and not self.target_modules:
+        if self.method != "none" and not self.target_modules:
             raise ValueError("LoRA needs peft.target_modules, such as [q_proj,v_proj]; this model's YAML names none")
+        return self
+
+    @model_validator(mode="after")
+    def _bits_belong_to_qlora(self) -> PeftConfig:
+        if (self.method == "qlora") != (self.bits is not None):
+            raise ValueError("peft.bits is 4 or 8 for peft=qlora, and null for every other method")
         return self
 
 
 class OptimizerConfig(Section):
-    name: Literal["adamw"]
+    name: Literal["adamw", "adamw_8bit", "sgd"]
     lr: Annotated[float, Field(gt=0)]
     weight_decay: Annotated[float, Field(ge=0)]
-    betas: tuple[Fraction, Fraction]
-    eps: Annotated[float, Field(gt=0)]
+    betas: tuple[Fraction, Fraction] | None  # of AdamW; null for SGD
+    eps: Annotated[float, Field(gt=0)] | None  # of AdamW; null for SGD
+    momentum: Fraction | None  # of SGD; null for AdamW
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None  # of averaged weights, which are then what is kept
+
+    @model_validator(mode="after")
+    def _has_its_own_keys(self) -> OptimizerConfig:
+        own = {"sgd": {"momentum"}}.get(self.name, {"betas", "eps"})
+        for key in ("betas", "eps", "momentum"):
+            if (getattr(self, key) is not None) != (key in own):
+                wanted = "needs a value" if key in own else "must be null"
+                raise ValueError(f"optimizer.{key} {wanted} for optimizer={self.name}")
+        return self
 
 
 class SchedulerConfig(Section):
@@ -130,15 +149,54 @@ class SchedulerConfig(Section):
 class TrainerConfig(Section):
     max_steps: PositiveInt | None  # optimizer steps; null: dataset.epochs decides
     batch_size: PositiveInt  # examples in a forward pass
-    accumulate: PositiveInt  # forward passes in an optimizer step
+    accumulate: PositiveInt  # forward passes in an optimizer step, over all devices
+    tokens_per_step: PositiveInt | None  # tokens in an optimizer step, at most; null: batch_size * accumulate examples
     precision: Literal["32-true", "bf16-mixed", "bf16-true"]
     fused_head: bool | Literal["auto"]  # LM head and loss in one step, without the logits of all tokens
     gradient_clip: Annotated[float, Field(ge=0)]  # maximal norm; 0 turns clipping off
     validate_every: PositiveInt  # optimizer steps
     log_every: PositiveInt  # optimizer steps
+    select_by: str  # the validation metric that chooses the checkpoint
+    early_stopping: PositiveInt | None  # validations without a better value, after which training ends
+    checkpoint_every: PositiveInt | None  # optimizer steps between checkpoints to go on from; null: when interrupted
+    loader_workers: Annotated[int, Field(ge=0)]  # processes that make batches; 0: none
+    devices: PositiveInt  # processes that train one run, one a device
+    strategy: Literal["auto", "ddp", "fsdp", "deepspeed"]
     accelerator: Literal["auto", "cpu", "gpu"]
+    deterministic: bool  # only algorithms that give the same bits every time
     threads: PositiveInt | None  # CPU threads; null: one for a small model, else what torch finds
     progress: bool
+
+    @model_validator(mode="after")
+    def _steps_are_cut_one_way(self) -> TrainerConfig:
+        if self.tokens_per_step is not None and self.accumulate > 1:
+            raise ValueError(
+                f"trainer.tokens_per_step={self.tokens_per_step} decides how many forward passes a step has; "
+                f"leave trainer.accumulate={self.accumulate} at 1"
+            )
+        if self.tokens_per_step is None and self.accumulate % self.devices:
+            raise ValueError(
+                f"trainer.accumulate={self.accumulate} forward passes of a step cannot be shared evenly by "
+                f"trainer.devices={self.devices}: set trainer.accumulate to a multiple of it, and batch_size accordingly"
+            )
+        return self
+
+
+class MauveConfig(Section):
+    """MAUVE of sampled continuations; `evaluation=mauve` turns it on."""
+
+    protocol: Literal["lossbench", "emo", "mixce"]
+    featurizer: str  # a causal LM: a folder, a hub id such as gpt2-large, or `lossbench:tiny`
+    pooling: Literal["last", "mean"]
+    generation_seeds: PositiveInt
+    clustering_seeds: PositiveInt
+    buckets: Annotated[int, Field(ge=2)] | None  # null: a tenth of the texts
+    tokens: PositiveInt | None  # length that both texts are cut to; null: what nine in ten of the human texts reach
+    max_new_tokens: PositiveInt | None  # null: the tokens of the longest human continuation
+    temperature: Annotated[float, Field(gt=0)]
+    tune: tuple[Annotated[float, Field(gt=0)], ...]  # temperatures that are tried on validation
+    tune_limit: PositiveInt | None  # at most so many texts for that
+    ceiling: bool  # human texts against human texts
 
 
 class EvaluationConfig(Section):
@@ -148,9 +206,17 @@ class EvaluationConfig(Section):
     batch_size: PositiveInt
     generate: bool  # false: perplexity only
     max_new_tokens: PositiveInt | None  # null: the task's own
+    samples: Annotated[int, Field(ge=0)]  # sampled answers an example beside the greedy one: pass@k, maj@k
+    sample_temperature: Annotated[float, Field(gt=0)]
+    rolling: bool  # perplexity of whole texts in windows, for language modelling
+    rolling_max_length: Annotated[int, Field(ge=2)] | None  # null: the model's window, at most 1,024 tokens
+    rolling_stride: PositiveInt | None  # null: half of the window
+    rolling_bos: Literal["none", "first", "each_window"]
+    mauve: MauveConfig | None
 
 
 class TrackingConfig(Section):
+    name: Literal["wandb", "tensorboard", "none"]
     mode: Literal["offline", "online", "auto", "disabled"]
     project: Name
     entity: str | None
@@ -174,6 +240,14 @@ class RunConfig(Section):
     evaluation: EvaluationConfig
     tracking: TrackingConfig
     paths: PathsConfig
+
+    @model_validator(mode="after")
+    def _eight_bits_need_a_gpu(self) -> RunConfig:
+        wants = {"peft=qlora": self.peft.method == "qlora", "optimizer=adamw_8bit": self.optimizer.name == "adamw_8bit"}
+        for what, wanted in wants.items():
+            if wanted and self.trainer.accelerator == "cpu":
+                raise ValueError(f"{what} needs a GPU, but trainer.accelerator=cpu; take peft=lora and optimizer=adamw")
+        return self
 
 
 def parse(composed: Mapping[str, Any]) -> RunConfig:
@@ -202,5 +276,5 @@ def _sentence(fault: Any) -> str:
         case "missing":
             return f"The key {key} is missing from the configuration; a YAML file of its group must set it."
         case "value_error":
-            return f"{key}: {fault['ctx']['error']}."
+            return f"{key}: {fault['ctx']['error']}." if key else f"{fault['ctx']['error']}."
     return f"{key}={fault['input']!r} cannot be used: {fault['msg'][0].lower()}{fault['msg'][1:]}."

@@ -10,9 +10,10 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,36 @@ SAMPLE = 1 << 20  # of a large file the first and the last MiB are read, and its
 NEUTRAL = {  # keys that cannot change a number
     "model": "name path revision learning_rate lora_target_modules licence trust_remote_code gradient_checkpointing",
     "dataset": "name path skip_bad",
-    "trainer": "log_every accelerator threads progress fused_head",
+    "trainer": "log_every accelerator threads progress fused_head checkpoint_every loader_workers devices strategy",
+}
+NO_NUMBERS = ("study", "paths", "tracking")  # whole sections of that kind
+
+_read: dict[Any, Any] | None = None  # what files said, while `reading_once` lasts
+
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """While it lasts every file is read once: the runs of a sweep are named by the same look at data and code."""
+    global _read
+    outer, _read = _read, {} if _read is None else _read
+    try:
+        yield
+    finally:
+        _read = outer
+
+
+def _once(key: Any, read: Callable[[], Any]) -> Any:
+    if _read is None:
+        return read()
+    if key not in _read:
+        _read[key] = read()
+    return _read[key]
+
+
+SWITCHED = {  # keys of evaluation that change a number only where another one is on
+    "mauve": "mauve",
+    "samples": "samples sample_temperature",
+    "rolling": "rolling rolling_max_length rolling_stride rolling_bos",
 }
 
 
@@ -43,11 +73,16 @@ class Identity:
 
 def identify(config: RunConfig) -> Identity:
     """The identity of a run; reads local data and weights, imports neither torch nor transformers."""
-    facts = numbers(config)
-    group = _hash({key: value for key, value in facts.items() if key != "seed"})
+    but_seed, group = _once(config.model_dump_json(exclude={"seed", *NO_NUMBERS}), partial(_all_but_seed, config))
     label = f"{config.loss.name}-{config.model.name}-{config.dataset.name}"
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", label)[:40].rstrip("-_")
-    return Identity(_hash(facts), group, f"{name}-s{config.seed}")
+    return Identity(_hash({**but_seed, "seed": config.seed}), group, f"{name}-s{config.seed}")
+
+
+def _all_but_seed(config: RunConfig) -> tuple[dict[str, Any], str]:
+    """What runs of one group have in common, and its hash."""
+    facts = {key: value for key, value in numbers(config).items() if key != "seed"}
+    return facts, _hash(facts)
 
 
 def numbers(config: RunConfig) -> dict[str, Any]:
@@ -57,13 +92,21 @@ def numbers(config: RunConfig) -> dict[str, Any]:
         section: {key: value for key, value in parts[section].items() if key not in NEUTRAL.get(section, "").split()}
         for section in ("model", "dataset", "optimizer", "scheduler", "trainer", "evaluation")
     }
+    for switch, keys in SWITCHED.items():  # off they change no number, nor the id of runs from before they were there
+        if not parts["evaluation"][switch]:
+            facts["evaluation"] = {key: value for key, value in facts["evaluation"].items() if key not in keys.split()}
+    if config.evaluation.mauve and (featurizer := folder_of(config.evaluation.mauve.featurizer)):
+        facts["evaluation"]["mauve"]["featurizer"] = content(featurizer)
     facts["peft"] = parts["peft"] if config.peft.method != "none" else None
     facts["terms"] = parts["loss"]["terms"]
     facts["seed"] = config.seed
     model_folder = folder_of(config.model.path)
-    facts["weights"] = content(model_folder) if model_folder else [config.model.path, config.model.revision]
-    facts["rows"] = content(Path(config.dataset.path).expanduser()) if config.dataset.path else None
-    facts["code"] = code_of_losses(config.loss.terms)
+    at_hand = _once(model_folder, partial(content, model_folder)) if model_folder else None
+    facts["weights"] = at_hand if model_folder else [config.model.path, config.model.revision]
+    rows = Path(config.dataset.path).expanduser() if config.dataset.path else None
+    facts["rows"] = _once(rows, partial(content, rows)) if rows else None
+    terms = tuple(config.loss.terms)
+    facts["code"] = _once(terms, partial(code_of_losses, terms))
     return facts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,14 +37,18 @@ class Batch:
 
 @dataclass(frozen=True)
 class StepBatches:
-    """One optimizer step: its micro-batches, and the number of valid tokens in all of them by scope, by which every
-    micro-batch's sum is divided, so that accumulation changes nothing."""
+    """The share of one rank in an optimizer step: its micro-batches, and the valid tokens of the whole step by scope.
+
+    Every micro-batch's sum is divided by that number, so that neither accumulation nor ranks change anything.
+    """
 
     batches: tuple[Batch, ...]
     normalizer: dict[str, int]
+    number: int = 0  # of the optimizer step, from 0
+    tokens: int = 0  # of the whole step's texts, without padding
 
     def to(self, device: torch.device) -> StepBatches:
-        return StepBatches(tuple(batch.to(device) for batch in self.batches), self.normalizer)
+        return replace(self, batches=tuple(batch.to(device) for batch in self.batches))
 
 
 def collate(examples: Sequence[TokenizedExample], pad_id: int = 0) -> Batch:
@@ -64,11 +68,31 @@ def collate(examples: Sequence[TokenizedExample], pad_id: int = 0) -> Batch:
     return Batch(tuple(example.id for example in examples), input_ids, attention_mask, labels)
 
 
-class StepDataset(Dataset[StepBatches]):
-    """Optimizer steps `first` to `last` of a plan, ready for a DataLoader with batch_size=None."""
+def without_labels(batch: Batch) -> Batch:
+    """A forward pass that adds nothing: for a rank that a small step leaves without one, when ranks work in step."""
+    return Batch(
+        (),
+        batch.input_ids[:1],
+        batch.attention_mask[:1],
+        {scope: torch.full_like(rows[:1], IGNORED) for scope, rows in batch.labels.items()},
+    )
 
-    def __init__(self, examples: Sequence[TokenizedExample], plan: StepPlan, last: int, first: int = 0) -> None:
-        self.examples, self.plan, self.first, self.last = examples, plan, first, last
+
+def valid_tokens(example: TokenizedExample, scope: str) -> int:
+    """How many labels of a scope an example has, as `collate` makes them."""
+    return len(example.input_ids) - (max(example.target_start, 1) if scope == "answer" else 1)
+
+
+class StepDataset(Dataset[StepBatches]):
+    """The share of `rank` in the optimizer steps `first` to `last` of a plan, for a DataLoader with batch_size=None.
+
+    A step is a function of its number alone, so training can go on at any step, with any number of loader workers.
+    """
+
+    def __init__(
+        self, examples: Sequence[TokenizedExample], plan: StepPlan, last: int, first: int = 0, rank: int = 0
+    ) -> None:
+        self.examples, self.plan, self.first, self.last, self.rank = examples, plan, first, last, rank
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -76,7 +100,13 @@ class StepDataset(Dataset[StepBatches]):
     def __getitem__(self, index: int) -> StepBatches:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        step = self.plan.step(self.first + index)
-        batches = tuple(collate([self.examples[i] for i in micro_batch]) for micro_batch in step)
-        normalizer = {scope: sum(int((b.labels[scope] != IGNORED).sum()) for b in batches) for scope in SCOPES}
-        return StepBatches(batches, normalizer)
+        number = self.first + index
+        step = self.plan.step(number)
+        mine = self.plan.of_rank(number, self.rank)
+        batches = [collate([self.examples[i] for i in micro_batch]) for micro_batch in mine]
+        while len(batches) < -(-len(step) // self.plan.world_size):
+            batches.append(without_labels(collate([self.examples[step[0][0]]])))
+        every = [self.examples[i] for micro_batch in step for i in micro_batch]
+        normalizer = {scope: max(1, sum(valid_tokens(example, scope) for example in every)) for scope in SCOPES}
+        tokens = sum(len(example.input_ids) for example in every)
+        return StepBatches(tuple(batches), normalizer, number, tokens)

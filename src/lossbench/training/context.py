@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,6 +74,15 @@ class Context(nn.Module):
             found["head_logits"] = self.second_head(hidden)
         return found
 
+    def snapshot_state(self) -> dict[str, Any] | None:
+        """The snapshot that `old_log_probs` come from, for a checkpoint; None where no loss asks for them."""
+        return None if self._snapshot is None else {"step": self._snapshot.step, "weights": self._snapshot.weights}
+
+    def load_snapshot_state(self, state: Mapping[str, Any] | None) -> None:
+        """Put back what `snapshot_state` gave."""
+        if self._snapshot is not None and state is not None:
+            self._snapshot.step, self._snapshot.weights = state["step"], state["weights"]
+
     def _provide(
         self,
         name: str,
@@ -116,13 +125,13 @@ class _Snapshot:
 
     def __init__(self, model: nn.Module, step: int) -> None:
         self.step = step
-        self._weights = {
+        self.weights = {
             name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad
         }
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """(B, T, V) logits of the model as it was, without dropout."""
-        weights = {name: weight.to(batch.input_ids.device) for name, weight in self._weights.items()}
+        weights = {name: weight.to(batch.input_ids.device) for name, weight in self.weights.items()}
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         with evaluating(model):
             return functional_call(model, weights, kwargs=inputs).logits
