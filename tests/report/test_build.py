@@ -5,35 +5,45 @@ import sys
 import pytest
 
 from lossbench.errors import ConfigError
-from lossbench.report import build
+from lossbench.report import Choices, build
 from lossbench.report import build as build_report
 from lossbench.report.errors import NoRunsError, OutputError
 from lossbench.report.records import State
 
 NOW = 1_800_000_000.0
-FILES = ["report.csv", "report.html", "report.json", "report.md", "runs.csv"]
+FILES = [
+    "cells.parquet", "pairs.csv", "problems.txt", "report.csv", "report.html", "report.json", "report.md", "report.tex",
+    "runs.csv", "runs.parquet",
+]  # fmt: skip
+QUICK = ["csv", "html", "json", "latex", "markdown", "parquet", "problems", "svg"]  # all but PDF, which takes seconds
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def test_all_formats_are_written_and_nothing_else(study, tmp_path):
     report = build([study], tmp_path / "new" / "out", now=NOW)
-    assert sorted(contents(tmp_path / "new" / "out")) == FILES
+    written = sorted(contents(tmp_path / "new" / "out"))
+    assert [name for name in written if "/" not in name] == FILES
+    assert [name for name in written if name.startswith("tables/")] == [
+        "tables/tiny-on-arithmetic-differences.tex", "tables/tiny-on-arithmetic.tex"]  # fmt: skip
+    kinds = {name.rpartition(".")[2] for name in written if name.startswith("figures/")}
+    assert kinds == {"svg", "pdf"}
     assert (report.expected, report.collection.count(State.FINISHED)) == (9, 8)
 
 
 def test_two_builds_are_equal_byte_for_byte(study, tmp_path):
     for folder in ("a", "b"):
-        build([study], tmp_path / folder, now=NOW)
+        build([study], tmp_path / folder, QUICK, now=NOW)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 def test_the_order_of_paths_and_the_time_of_the_report_change_nothing(study, tmp_path):
     runs = sorted(path for path in study.iterdir() if path.is_dir())
-    build(runs, tmp_path / "a", now=NOW)
-    build(runs[::-1], tmp_path / "b", now=NOW + 1e6)
+    build(runs, tmp_path / "a", QUICK, now=NOW)
+    build(runs[::-1], tmp_path / "b", QUICK, now=NOW + 1e6)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
@@ -58,13 +68,13 @@ def test_no_runs_writes_nothing(tmp_path):
 def test_an_output_that_is_a_file_is_refused(study, tmp_path, place):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(OutputError, match="cannot be written") as error:
-        build([study], tmp_path / place, now=NOW)
+        build([study], tmp_path / place, ["json"], now=NOW)
     assert error.value.exit_code == 5
     assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_failure_while_writing_leaves_the_old_report(study, tmp_path, monkeypatch):
-    build([study], tmp_path / "out", now=NOW)
+    build([study], tmp_path / "out", QUICK, now=NOW)
     before = contents(tmp_path / "out")
     written = []
 
@@ -74,10 +84,10 @@ def test_a_failure_while_writing_leaves_the_old_report(study, tmp_path, monkeypa
         written.append(path)
         return original(path, *args, **kwargs)
 
-    original = type(tmp_path).write_text
-    monkeypatch.setattr(type(tmp_path), "write_text", full_disk)
+    original = type(tmp_path).write_bytes
+    monkeypatch.setattr(type(tmp_path), "write_bytes", full_disk)
     with pytest.raises(OutputError, match="No space left on device"):
-        build_report([study], tmp_path / "out", baseline="focal", now=NOW)
+        build_report([study], tmp_path / "out", QUICK, choices=Choices(baseline="focal"), now=NOW)
     monkeypatch.undo()
     assert contents(tmp_path / "out") == before
 
@@ -96,3 +106,48 @@ def test_a_report_imports_nothing_heavy():
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert ran.stdout.split() == []
+
+
+def test_unchanged_runs_leave_the_files_alone(study, tmp_path):
+    first = build([study], tmp_path, QUICK, now=NOW, cache=True)
+    times = {path: path.stat().st_mtime_ns for path in first.files}
+    second = build([study], tmp_path, QUICK, now=NOW, cache=True)
+    assert (first.is_fresh, second.is_fresh) == (True, False)
+    assert second.files == first.files and second.problems == first.problems
+    cells = [[row.cells for table in found.tables for row in table.rows] for found in (first, second.with_tables())]
+    assert cells[0] == cells[1]
+    assert {path: path.stat().st_mtime_ns for path in second.files} == times
+
+
+def test_whatever_changes_makes_the_report_again(study, tmp_path):
+    import shutil
+
+    runs = tmp_path / "runs"
+    shutil.copytree(study, runs)
+    folder = next(path for path in sorted(runs.iterdir()) if path.name.startswith("focal"))
+
+    def is_fresh(formats=("json",), **choices):
+        return build([runs], tmp_path / "out", formats, Choices(**choices), now=NOW, cache=True).is_fresh
+
+    assert is_fresh() and not is_fresh()
+    with (folder / "metrics.jsonl").open("a") as log:
+        log.write("{}\n")
+    assert is_fresh() and not is_fresh()
+    (folder / "examples.parquet").write_bytes(b"damaged")
+    assert is_fresh() and not is_fresh()
+    assert is_fresh(baseline="focal") and is_fresh()
+    (tmp_path / "out" / "report.json").write_text("changed by hand")
+    assert is_fresh() and not is_fresh()
+    (tmp_path / "out" / ".cache" / "report.json").write_text("{")
+    assert is_fresh() and not is_fresh()
+    assert is_fresh(("md",))
+
+
+def test_reports_of_many_figures_make_pdf_when_asked(study, tmp_path, monkeypatch):
+    from lossbench.report.writers import pdf
+
+    monkeypatch.setattr(pdf, "MANY", 0)
+    monkeypatch.setattr(pdf, "to_pdf", lambda svg: b"%PDF")
+    by_default = build([study], tmp_path / "a", now=NOW).files
+    asked = build([study], tmp_path / "b", ["pdf"], now=NOW).files
+    assert not any(file.suffix == ".pdf" for file in by_default) and any(file.suffix == ".pdf" for file in asked)

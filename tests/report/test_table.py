@@ -6,7 +6,7 @@ import scipy.stats
 from statsmodels.stats.multitest import multipletests
 
 from lossbench.errors import ConfigError
-from lossbench.report import assemble
+from lossbench.report import Choices, assemble
 from tests.report.conftest import EM, HOSTILE
 from tests.report.factory import write_plan, write_run
 
@@ -24,7 +24,7 @@ def report_of(root, values, metric="test/em", **options):
     for loss, seeds in values.items():
         for seed, value in seeds.items():
             write_run(root, loss, seed, metrics={metric: value})
-    return assemble([root], now=NOW, **options)
+    return assemble([root], Choices(**options), now=NOW)
 
 
 def test_mean_deviation_and_interval_equal_numpy_and_scipy(report):
@@ -119,13 +119,13 @@ def test_the_baseline_comes_first_then_names(report):
 
 
 def test_another_baseline_can_be_named(study):
-    table = assemble([study], baseline="focal", now=NOW).tables[0]
+    table = assemble([study], Choices(baseline="focal"), now=NOW).tables[0]
     assert (table.rows[0].label, table.baseline) == ("focal", "focal")
 
 
 def test_an_unknown_baseline_names_the_nearest(study):
     with pytest.raises(ConfigError, match=r"'focall' is no loss.*Did you mean 'focal'") as error:
-        assemble([study], baseline="focall", now=NOW)
+        assemble([study], Choices(baseline="focall"), now=NOW)
     assert error.value.exit_code == 2
 
 

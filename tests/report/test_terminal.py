@@ -29,3 +29,13 @@ def test_names_are_no_markup(tmp_path):
 
     write_run(tmp_path, "[bold]x[/bold]", 0, metrics={"test/em": 0.5})
     assert "[bold]x[/bold]" in render(assemble([tmp_path], now=1_800_000_000.0), 120)
+
+
+def test_an_unchanged_report_is_printed_as_before(study, tmp_path):
+    from lossbench.report import build
+
+    first, second = (build([study], tmp_path, ["json"], now=1_800_000_000.0, cache=True) for _ in range(2))
+    assert not second.is_fresh and second.printed
+    for width in (second.printed[0], 60):  # another width than that of the terminal: the tables are laid out again
+        before = render(first, width).splitlines()
+        assert [line.replace(" (unchanged)", "") for line in render(second, width).splitlines()] == before

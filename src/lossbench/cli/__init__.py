@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from lossbench.errors import LossbenchError
+from lossbench.errors import LossbenchError, refused
 
 from . import train, report, dashboard, diff, runs, evaluate, export, prepare, losses, new_loss, doctor  # isort: skip
 from .application import app
@@ -36,6 +36,11 @@ def main() -> None:
     except LossbenchError as error:
         print(f"lossbench: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if (sentence := refused(error)) is None:
+            raise
+        print(f"lossbench: {sentence}", file=sys.stderr)
+        sys.exit(sentence.exit_code)
     except ValueError as error:
         # `losses` stands on torch alone and has errors of its own; asking whether this is one must not import torch.
         own = sys.modules.get("lossbench.losses.errors")

@@ -8,9 +8,26 @@ import typer
 
 from lossbench import __version__
 
+HELP = """Which training loss should I use to fine-tune my language model?
+
+lossbench train -m loss=cross_entropy,focal seed=0,1,2
+lossbench report runs
+lossbench losses show focal
+
+Exit codes:
+0  fine
+1  a run or a check failed, or something is missing
+2  wrong usage or configuration
+3  report --strict: runs are missing or not finished
+4  wandb or the model hub refuses, or cannot be reached
+5  a file or folder cannot be written
+130  ended by Ctrl-C (a run by signal N: 128 + N)
+
+Results go to stdout, progress and warnings to stderr. NO_COLOR=1 turns colours off.
+"""
 app = typer.Typer(
     name="lossbench",
-    help="Which training loss should I use to fine-tune my language model?",
+    help=HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

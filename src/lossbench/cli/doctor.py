@@ -22,7 +22,6 @@ def doctor(
     """Look at Python, torch, GPU, bfloat16, disk, hub, wandb login and SLURM; exit code 1 if runs will fail.
 
     lossbench doctor
-
     lossbench doctor --json
     """
     from lossbench.doctor import examine

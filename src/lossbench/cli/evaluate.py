@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .application import HYDRA, Json, app
+
+if TYPE_CHECKING:
+    from lossbench.evaluation.stored import Recomputed
 
 
 @app.command(context_settings=HYDRA)
@@ -40,7 +43,7 @@ def evaluate(
 
     if recompute:
         compared = stored.recompute(Path(what))
-        print("\n".join(map(str, compared)))
+        print(json.dumps([_as_data(part) for part in compared], indent=2) if as_json else "\n".join(map(str, compared)))
         raise typer.Exit(0 if all(part.ok for part in compared) else 1)
     if reliability is not None:
         from lossbench.evaluation import reliability_diagram
@@ -70,6 +73,13 @@ def evaluate(
     for name, value in made.metrics.items():
         print(f"{name:<{width}}  {value:.6g}" if isinstance(value, float) else f"{name:<{width}}  {value}")
     print(made.folder if made.is_new else f"{made.folder} (was there already)")
+
+
+def _as_data(part: Recomputed) -> dict[str, Any]:
+    from lossbench.tracking.files import strict
+
+    different = {name: {"stored": stored, "again": again} for name, (stored, again) in part.different.items()}
+    return strict({"source": str(part.source), "ok": part.ok, "equal": list(part.equal), "different": different})
 
 
 def _print_joint(study: Path, featurizer: str | None, as_json: bool) -> None:

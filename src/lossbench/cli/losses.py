@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +12,26 @@ import typer
 
 from .application import Json, app
 
-losses_app = typer.Typer(help="The registry of losses.", no_args_is_help=True)
+losses_app = typer.Typer(
+    no_args_is_help=True,
+    help="""The registry of losses.
+
+    lossbench losses list
+    lossbench losses show focal
+    lossbench losses plot cross_entropy focal --out losses.png
+    lossbench losses check my_module:MyLoss
+    """,
+)
 app.add_typer(losses_app, name="losses")
 
 
 @losses_app.command("list")
 def list_losses(as_json: Json = False) -> None:
-    """Name, kind, scope, needs, defaults and paper of every registered loss."""
+    """Name, kind, scope, needs, defaults and paper of every registered loss.
+
+    lossbench losses list
+    lossbench losses list --json
+    """
     from lossbench import losses
 
     found = [losses.info(name) for name in losses.available()]
@@ -39,7 +53,9 @@ def list_losses(as_json: Json = False) -> None:
 
 
 @losses_app.command("show")
-def show_loss(name: Annotated[str, typer.Argument(help="A registered loss, or module:attribute.")]) -> None:
+def show_loss(
+    name: Annotated[str, typer.Argument(help="A registered loss, or module:attribute.")], as_json: Json = False
+) -> None:
     """Formula, parameters, hazards, source and gradient twins of a loss.
 
     lossbench losses show emo
@@ -47,12 +63,14 @@ def show_loss(name: Annotated[str, typer.Argument(help="A registered loss, or mo
     from lossbench import losses
     from lossbench.losses.describe import as_text
 
-    print(as_text(losses.info(name)))
+    info = losses.info(name)
+    print(json.dumps(asdict(info), indent=2, default=str) if as_json else as_text(info))
 
 
 @losses_app.command("check")
 def check_losses(
     names: Annotated[list[str], typer.Argument(help="Registered losses, module:attribute, or `all`.")],
+    as_json: Json = False,
 ) -> None:
     """Try losses against the rules that every loss obeys; exit code 1 if one of them fails.
 
@@ -64,7 +82,10 @@ def check_losses(
 
     sys.path.insert(0, "")  # a class of a module in the present folder
     reports = [losses.check(name) for name in (losses.available() if names == ["all"] else names)]
-    print("\n\n".join(str(report) for report in reports))
+    if as_json:
+        print(json.dumps([{"ok": report.ok, **asdict(report)} for report in reports], indent=2))
+    else:
+        print("\n\n".join(str(report) for report in reports))
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
 

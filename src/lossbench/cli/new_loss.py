@@ -20,7 +20,6 @@ def new_loss(
     """Write a loss, its configuration and its test; they work as they are, to be changed from there.
 
     lossbench new-loss my_loss
-
     lossbench train loss=my_loss
     """
     from lossbench.new_loss import write

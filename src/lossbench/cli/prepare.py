@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import typer
 
-from .application import HYDRA, app
+from .application import HYDRA, Json, app
 
 
 @app.command(context_settings=HYDRA)
-def prepare(context: typer.Context) -> None:
+def prepare(context: typer.Context, as_json: Json = False) -> None:
     """Write a dataset as rows of tokens, in the Parquet schema of the vision-loss paper's code.
 
     lossbench prepare dataset=gsm8k model.path=FOLDER-OR-HUB-ID out=data/gsm8k
@@ -19,5 +21,10 @@ def prepare(context: typer.Context) -> None:
     """
     from lossbench.app import prepare as prepare_splits
 
-    for written in prepare_splits(context.args):
-        print(written)
+    written = prepare_splits(context.args)
+    if as_json:
+        rows = [{"path": str(file.path), "rows": file.rows, "truncated": file.truncated} for file in written]
+        print(json.dumps(rows, indent=2))
+        return
+    for file in written:
+        print(file)

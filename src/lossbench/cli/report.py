@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,8 @@ def report(
     lossbench report runs --where 'model=tiny seed<3' --explain focal:test/em
     lossbench report runs/demo --watch
     """
+    # Before numpy is loaded: the report's products are small, and a second thread would only wait for the first.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from lossbench.report.build import assemble, build
     from lossbench.report.choices import Choices, states
     from lossbench.report.output import CACHE

@@ -39,11 +39,8 @@ runs = typer.Typer(
     help="""What a study's runs are doing: states, progress, and why they failed.
 
     lossbench runs demo
-
     lossbench runs demo --watch
-
     lossbench runs logs 3f2a
-
     lossbench runs cancel demo
     """,
 )
@@ -99,7 +96,7 @@ def attach(study: Study, runs: Runs = DEFAULT) -> None:
 
 
 @runs.command()
-def cancel(which: Which, runs: Runs = DEFAULT) -> None:
+def cancel(which: Which, runs: Runs = DEFAULT, as_json: Json = False) -> None:
     """End a run, or all runs of a study. What is saved stays, and can be gone on with.
 
     lossbench runs cancel 3f2a
@@ -107,11 +104,14 @@ def cancel(which: Which, runs: Runs = DEFAULT) -> None:
     from lossbench.sweep.control import cancel, target
 
     ended = cancel(target(runs, which))
+    if as_json:
+        print(json.dumps({"cancelled": list(ended)}, indent=2))
+        return
     print("\n".join(f"cancelled {name}" for name in ended) or "Nothing of it is running or waiting.")
 
 
 @runs.command()
-def retry(which: Which, runs: Runs = DEFAULT) -> None:
+def retry(which: Which, runs: Runs = DEFAULT, as_json: Json = False) -> None:
     """Start again a run, or all of a study, that ended without being finished; on the cluster if it ran there.
 
     lossbench runs retry 3f2a
@@ -119,6 +119,9 @@ def retry(which: Which, runs: Runs = DEFAULT) -> None:
     from lossbench.sweep.control import retry, target
 
     again, arrays = retry(target(runs, which))
+    if as_json:
+        print(json.dumps({"started": list(again), "arrays": list(arrays)}, indent=2))
+        return
     for name in again:
         print(f"started {name}")
     if arrays:

@@ -8,5 +8,6 @@ New files join by themselves: a module in `sources/` (where runs come from), `wr
 """
 
 from lossbench.report.build import Report, assemble, build
+from lossbench.report.choices import Choices
 
-__all__ = ["Report", "assemble", "build"]
+__all__ = ["Choices", "Report", "assemble", "build"]

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lossbench.report import writers
+from lossbench.report import output, papers, sources, writers
+from lossbench.report.checkpoints import CheckpointPair, compare_checkpoints, scores_of
+from lossbench.report.choices import Choices
 from lossbench.report.collect import Collection, collect
 from lossbench.report.curves import Panel, read_panels
-from lossbench.report.errors import OutputError
 from lossbench.report.metrics import choose_columns
 from lossbench.report.numbers import timestamp
+from lossbench.report.papers import PaperTable
+from lossbench.report.ranks import Ranking, rankings
 from lossbench.report.records import RunRecord, State
+from lossbench.report.reliability import ReliabilityCurve, reliability_curves
 from lossbench.report.samples import Sample, read_samples
+from lossbench.report.selection import parse_where, select, since
+from lossbench.report.settings import oversized
 from lossbench.report.table import Table, build_tables
 from lossbench.report.variants import Variant, split_variants
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+EVERYTHING = Choices()
+
 
 @dataclass(frozen=True)
 class Report:
-    """All that the writers lay out. `panels` and `samples` are parallel to `tables`; `files` were written from it."""
+    """All that the writers lay out. `panels`, `samples`, `pairs` and `reliability` are parallel to `tables`.
+
+    `files` were written from it. Where they were found to be what would be written, `is_fresh` is False, and there is
+    nothing but `collection`, `choices` and `printed`: (columns, text for the terminal) of the tables.
+    """
 
     collection: Collection
     variants: tuple[Variant, ...]
     tables: tuple[Table, ...]
+    choices: Choices = EVERYTHING
     panels: tuple[tuple[Panel, ...], ...] = ()
     samples: tuple[tuple[Sample, ...], ...] = ()
+    pairs: tuple[tuple[CheckpointPair, ...], ...] = ()
+    reliability: tuple[tuple[ReliabilityCurve, ...], ...] = ()
+    rankings: tuple[Ranking, ...] = ()
+    paper: PaperTable | None = None
     files: tuple[Path, ...] = ()
+    is_fresh: bool = True
+    printed: tuple[int, str] | None = None
 
     @property
     def records(self) -> tuple[RunRecord, ...]:
@@ -63,10 +78,19 @@ class Report:
     @property
     def problems(self) -> list[tuple[str, str]]:
         """(where, sentence) of everything that a reader should know, in a fixed order."""
-        listed = [("", problem) for problem in self.collection.problems]
+        listed = [("", problem) for problem in (*self.collection.incomplete, *self.collection.problems)]
         for record in self.records:
             listed += [(record.location or record.name or record.id, problem) for problem in record.problems]
         return listed
+
+    @property
+    def lacks(self) -> list[str]:
+        """What `--strict` refuses: runs that are missing or not finished and whole, and services that gave a part."""
+        counts: dict[State, int] = {}
+        for record in self.records:
+            if record.state not in (State.FINISHED, State.DUPLICATE):
+                counts[record.state] = counts.get(record.state, 0) + 1
+        return [*(f"{counts[state]} {state}" for state in State if state in counts), *self.collection.incomplete]
 
     def print(self, console: Console | None = None) -> None:
         """Print the tables, and where the files lie, to the terminal (or to another rich console)."""
@@ -74,53 +98,41 @@ class Report:
 
         print_report(self, console)
 
+    def with_tables(self) -> Report:
+        """The report with its tables, for one that was found unchanged."""
+        return self if self.is_fresh else _tabulate(self)
+
 
 def assemble(
     paths: Sequence[str | Path],
-    baseline: str | None = None,
-    metrics: Iterable[str] | None = None,
+    choices: Choices = EVERYTHING,
     now: float | None = None,
+    options: sources.Options = sources.DEFAULT,
 ) -> Report:
     """Everything but the writing.
 
     Args:
-        paths: run folders, study folders or folders of studies.
-        baseline: the loss that others are compared with; cross_entropy if it is there.
-        metrics: columns by name; the default columns that are present if None.
+        paths: run folders, study folders or folders of studies, and what else a source accepts.
+        choices: what the user chose to see.
         now: seconds since 1970 (the clock if None); it only tells running runs from crashed ones.
+        options: how sources read that ask a service.
 
     Raises:
         NoRunsError: nothing was found.
-        ConfigError: a baseline or metric that no run has.
+        ConfigError: a baseline, metric, condition or setting that no run has.
+        SourceError: a service refused to answer.
     """
-    collection = collect(paths, now)
-    present = {name for record in collection.records for name in record.metrics}
-    columns = choose_columns(present, metrics)
-    variants = split_variants(collection.records)
-    tables = build_tables(variants, columns, baseline)
-    panels: list[tuple[Panel, ...]] = []
-    samples: list[tuple[Sample, ...]] = []
-    found: dict[str, tuple[str, ...]] = {}
-    for table in tables:
-        curves, of_histories = read_panels(table)
-        answers, of_examples = read_samples(table)
-        panels.append(tuple(curves))
-        samples.append(tuple(answers))
-        for location, sentences in (*of_histories.items(), *of_examples.items()):
-            found[location] = found.get(location, ()) + sentences
-    records = tuple(
-        replace(r, problems=r.problems + found[r.location]) if r.location in found else r for r in collection.records
-    )
-    return Report(replace(collection, records=records), tuple(variants), tuple(tables), tuple(panels), tuple(samples))
+    return _details(_tabulate(_collect(paths, choices, now, options)))[0]
 
 
 def build(
     paths: Sequence[str | Path],
     out: str | Path,
     formats: Iterable[str] | None = None,
-    baseline: str | None = None,
-    metrics: Iterable[str] | None = None,
+    choices: Choices = EVERYTHING,
     now: float | None = None,
+    options: sources.Options = sources.DEFAULT,
+    cache: bool = False,
 ) -> Report:
     """Collect the runs below `paths` and write the report into the folder `out`.
 
@@ -128,49 +140,94 @@ def build(
     renamed into place when all of them are there, so an older report stays whole if anything fails.
 
     Args:
-        paths, baseline, metrics, now: see `assemble`.
+        paths, choices, now, options: see `assemble`.
         out: the folder to write to; made if it is absent. Files in it that the report does not write are left alone.
         formats: names of writers (`writers.available()`); all of them if None.
+        cache: leave the files as they are where the same runs, choices and code wrote them (`out/.cache` knows).
 
     Raises:
-        NoRunsError, ConfigError: see `assemble`; also for an unknown format.
+        NoRunsError, ConfigError, SourceError: see `assemble`; ConfigError also for an unknown format.
         OutputError: `out` cannot be written.
     """
+    out = Path(out)
     chosen = writers.choose(formats)
-    report = assemble(paths, baseline, metrics, now)
-    files: dict[str, str] = {}
+    report = _collect(paths, choices, now, options)
+    digest = ""
+    if cache:
+        names = sorted(module.__name__ for module in chosen)  # type: ignore[attr-defined]
+        collection = report.collection
+        about = (collection.has_plan, collection.problems, collection.incomplete)
+        digest = output.fingerprint(report.records, names, vars(choices), about)
+        state = output.unchanged(out, digest)
+        if state is not None:
+            written = tuple(out / name for name in sorted(state["files"]))
+            report = _with_problems(report, state["problems"])
+            return replace(report, files=written, is_fresh=False, printed=(state["columns"], state["printed"]))
+    report, found = _details(_tabulate(report))
+    files: dict[str, str | bytes] = {}
     for writer in chosen:
+        by_default = getattr(writer, "by_default", None)
+        if formats is None and by_default is not None and not by_default(report):
+            continue
         files.update(writer.write(report))
-    write_files(files, Path(out))
-    return replace(report, files=tuple(Path(out) / name for name in sorted(files)))
+    output.write_files(files, out)
+    if cache:
+        from lossbench.report.terminal import styled_tables
+
+        columns, text = styled_tables(report)
+        output.remember(out, digest, files, {"problems": found, "columns": columns, "printed": text})
+    return replace(report, files=tuple(out / name for name in sorted(files)))
 
 
-def write_files(files: dict[str, str], out: Path) -> None:
-    """Write all files into a temporary folder inside `out` (the same file system), then rename them into place.
+def _collect(paths: Sequence[str | Path], choices: Choices, now: float | None, options: sources.Options) -> Report:
+    """The runs alone."""
+    conditions = parse_where(choices.where) + ((since(choices.since),) if choices.since else ())
+    report = Report(select(collect(paths, now, options), conditions), (), (), choices)
+    large = {record.location: (said,) for record in report.records if (said := oversized(record.config))}
+    return _with_problems(report, large) if large else report
 
-    Raises:
-        OutputError: the folder cannot be made or written; files that were there are as they were.
-    """
-    is_new = not out.exists()
-    aside = None
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=".report-", dir=out))
-        for name, text in files.items():
-            target = aside / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8", newline="")
-        for name in files:
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(aside / name, out / name)
-    except OSError as error:
-        raise OutputError(
-            f"The report cannot be written to {out}: {error.strerror or error}. What was there is as it was; "
-            "name a folder that can be written with --out."
-        ) from error
-    finally:
-        if aside is not None:
-            shutil.rmtree(aside, ignore_errors=True)
-            if is_new and not any(out.iterdir()):
-                with suppress(OSError):
-                    out.rmdir()
+
+def _tabulate(report: Report) -> Report:
+    """Runs and tables, without the larger files of the runs."""
+    choices, records = report.choices, report.records
+    present = {name for record in records for name in record.metrics}
+    present |= {name for record in records if record.state in choices.include for name in record.last_values}
+    columns = choose_columns(present, choices.metrics)
+    variants = split_variants(records, choices.group_by)
+    tables = build_tables(variants, columns, choices.baseline, choices.include, choices.sort)
+    paper = papers.compare(choices.paper, tables) if choices.paper else None
+    found = tuple(rankings(tables))
+    return replace(report, variants=tuple(variants), tables=tuple(tables), rankings=found, paper=paper)
+
+
+def _details(report: Report) -> tuple[Report, dict[str, tuple[str, ...]]]:
+    """The report with what its runs' logs and examples say, and the problems found in them by location."""
+    panels, samples, pairs, reliability = [], [], [], []
+    found: dict[str, tuple[str, ...]] = {}
+    rows = sum(len(table.rows) for table in report.tables)
+    for table in report.tables:
+        curves, of_histories = read_panels(table, rows)
+        answers, of_examples = read_samples(table, rows)
+        scores = scores_of(table)
+        panels.append(tuple(curves))
+        samples.append(tuple(answers))
+        pairs.append(tuple(compare_checkpoints(table, scores)))
+        reliability.append(tuple(reliability_curves(table, scores)))
+        for location, sentences in (*of_histories.items(), *of_examples.items()):
+            found[location] = found.get(location, ()) + sentences
+    report = replace(
+        _with_problems(report, found),
+        panels=tuple(panels),
+        samples=tuple(samples),
+        pairs=tuple(pairs),
+        reliability=tuple(reliability),
+    )
+    return report, found
+
+
+def _with_problems(report: Report, found: Mapping[str, Sequence[str]]) -> Report:
+    """The report whose records list problems that were found later, by location."""
+    records = tuple(
+        replace(r, problems=(*r.problems, *found[r.location])) if r.location in found else r for r in report.records
+    )
+    return replace(report, collection=replace(report.collection, records=records))

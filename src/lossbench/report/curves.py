@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from lossbench.report.memo import remembered
 from lossbench.report.records import State
 from lossbench.report.statistics import mean
 from lossbench.report.table import Table
 
 # (metric, title of the panel); both are comparable across losses, unlike the objective itself.
 PANELS = (("val/nll", "Validation NLL"), ("train/cross_entropy", "Training cross-entropy"))
-MAX_POINTS = 80
+MAX_POINTS, MIN_POINTS = 80, 20
+BUDGET = 8_000  # points of all curves of a report
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,14 @@ class Panel:
     curves: tuple[Curve, ...]
 
 
-def read_panels(table: Table) -> tuple[list[Panel], dict[str, tuple[str, ...]]]:
+def read_panels(table: Table, rows_in_all: int | None = None) -> tuple[list[Panel], dict[str, tuple[str, ...]]]:
     """The panels of a table's finished runs, and problems of their logs by run location.
 
-    The log of every other run is read as well, but for its damage alone.
+    The log of every other run is read as well, but for its damage alone. `rows_in_all` are those of all tables of the
+    report (of this one if None): many rows get coarser curves.
     """
+    rows = len(table.rows) if rows_in_all is None else rows_in_all
+    points_each = min(MAX_POINTS, max(MIN_POINTS, BUDGET // max(1, rows * len(PANELS))))
     keys = tuple(key for key, _ in PANELS)
     problems: dict[str, tuple[str, ...]] = {}
     collected: dict[str, list[Curve]] = {key: [] for key in keys}
@@ -51,7 +57,7 @@ def read_panels(table: Table) -> tuple[list[Panel], dict[str, tuple[str, ...]]]:
         for run in row.variant.runs:
             if run.state is State.MISSING:
                 continue
-            history = run.read_history(keys)
+            history = remembered("history", run, partial(run.read_history, keys))
             if history.problems:
                 problems[run.location] = history.problems
             if not run.state.is_ended:
@@ -62,7 +68,7 @@ def read_panels(table: Table) -> tuple[list[Panel], dict[str, tuple[str, ...]]]:
                     series[key].append(points)
         for key in keys:
             if series[key]:
-                collected[key].append(make_curve(row.label, index, series[key]))
+                collected[key].append(make_curve(row.label, index, series[key], points_each))
     panels = [Panel(key, title, tuple(collected[key])) for key, title in PANELS if collected[key]]
     return panels, problems
 

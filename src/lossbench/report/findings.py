@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lossbench.report.formatting import counted, number, p_value
+from lossbench.report.formatting import counted, number, p_equals
 from lossbench.report.metrics import Metric
 from lossbench.report.statistics import Difference
 from lossbench.report.table import Cell, Table
@@ -61,13 +61,8 @@ def _detail(table: Table, cells: list[Cell], leader: int) -> str:
         return f"The {seeds}. Against {comparison.baseline} nothing can be tested: {comparison.difference.note}."
     against = f"against {comparison.baseline} {difference_text(comparison.difference, cells[leader].metric)}"
     if comparison.verdict == "better":
-        return f"The {seeds}; {against} (Holm p {_equals(comparison.p_holm)}): more than seed noise."
-    return f"The {seeds}; {against} (Holm p {_equals(comparison.p_holm)}): seed noise is not excluded."
-
-
-def _equals(p: float) -> str:
-    text = p_value(p)
-    return text.replace("<", "< ") if text.startswith("<") else f"= {text}"
+        return f"The {seeds}; {against} (Holm p {p_equals(comparison.p_holm)}): more than seed noise."
+    return f"The {seeds}; {against} (Holm p {p_equals(comparison.p_holm)}): seed noise is not excluded."
 
 
 def shown(value: float | None, metric: Metric) -> str:

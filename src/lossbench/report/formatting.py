@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from datetime import UTC
 
 from lossbench.report.metrics import Metric
@@ -37,6 +39,12 @@ def p_value(p: float | None) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def p_equals(p: float) -> str:
+    """`= 0.032`, or `< 0.001`, to stand after a p."""
+    text = p_value(p)
+    return text.replace("<", "< ") if text.startswith("<") else f"= {text}"
+
+
 def heading(metric: Metric) -> str:
     """`Exact match (%)`."""
     return f"{metric.label} ({metric.unit})" if metric.unit else metric.label
@@ -67,3 +75,15 @@ def counted(count: int, noun: str) -> str:
 def clipped(text: str, limit: int) -> str:
     """At most `limit` characters, the cut shown by an ellipsis."""
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+def slugs(texts: Sequence[str]) -> list[str]:
+    """Names for files, of letters, digits, dots, hyphens and underscores; equal ones are numbered."""
+    seen: dict[str, int] = {}
+    named = []
+    for text in texts:
+        slug = re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:60] or "unnamed"
+        seen[slug.lower()] = seen.get(slug.lower(), 0) + 1
+        count = seen[slug.lower()]
+        named.append(slug if count == 1 else f"{slug}-{count}")
+    return named

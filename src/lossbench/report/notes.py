@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from lossbench.report.formatting import counted, heading
+from lossbench.report.costs import spent
+from lossbench.report.formatting import counted, heading, number, p_equals
+from lossbench.report.metrics import Metric
+from lossbench.report.ranks import RankedLoss, Ranking
 from lossbench.report.records import State
 from lossbench.report.statistics import smallest_detectable
 
@@ -42,6 +46,17 @@ def method(report: Report) -> list[str]:
             "means equal)."
         )
     notes += [f"{heading(m)}: {m.description}." for m in metrics.values() if m.description]
+    if any(report.pairs):
+        notes.append(
+            "Checkpoint by checkpoint: exact McNemar test of exact match; percentile bootstrap (2,000 resamples) and "
+            "sign-flip test (4,999 flips) over examples, both with a fixed seed. They are about the trained models at "
+            "hand: they are no evidence on a loss, enter no mark, and are not pooled over seeds."
+        )
+    if report.rankings:
+        notes.append(
+            "Across settings: ranks of the means within each model and dataset, Friedman's test with correction for "
+            "ties, and from five settings on Nemenyi's critical difference at the 5 % level."
+        )
     if any(report.panels):
         notes.append(
             "Learning curves: the line is the mean over finished seeds at the steps that all of them logged, the band "
@@ -54,6 +69,46 @@ def method(report: Report) -> list[str]:
             "seed of each loss; not chosen by outcome."
         )
     return notes
+
+
+def ranking_words(ranking: Ranking) -> str:
+    """What the ranking of one metric says, and what it cannot say."""
+    count = len(ranking.columns)
+    words = [f"{counted(len(ranking.losses), 'loss')} over {counted(count, 'setting')}."]
+    if ranking.p is not None:
+        verdict = "the losses do not rank alike" if ranking.p < 0.05 else "no difference of ranks is shown"
+        words.append(f"Friedman's chi-square {ranking.chi_square:.2f}, p {p_equals(ranking.p)}: {verdict}.")
+    if ranking.critical_difference is not None:
+        words.append(
+            f"Mean ranks that differ by less than {ranking.critical_difference:.2f} are not told apart (Nemenyi, 5 %); "
+            "a bar joins such losses."
+        )
+    else:
+        words.append(f"A critical difference needs five settings; there {'is' if count == 1 else 'are'} {count}.")
+    if ranking.left_out:
+        words.append(f"Without a value in every setting, and not ranked: {', '.join(ranking.left_out)}.")
+    return " ".join(words)
+
+
+def iqm_text(loss: RankedLoss, metric: Metric) -> str:
+    """The interquartile mean of differences in printed units, a ratio for what is averaged on the log scale."""
+    if loss.iqm is None:
+        return ""
+    return f"×{math.exp(loss.iqm):.3f}" if metric.is_log_mean else number(loss.iqm, metric, sign=True)
+
+
+def spent_words(report: Report) -> str:
+    """Hours of all runs, and of those that are in no mean; empty where no run says how long it took."""
+    found = spent(report.records)
+    if found is None:
+        return ""
+    gpu = "" if found.gpu_hours is None else f" ({found.gpu_hours:.2f} GPU hours)"
+    text = f"Spent in all: {found.hours:.2f} hours{gpu} by {counted(found.runs, 'run')}"
+    if not found.unused_runs:
+        return f"{text}, all of them in the tables."
+    gpu = "" if found.unused_gpu_hours is None else f" ({found.unused_gpu_hours:.2f} GPU hours)"
+    unused = counted(found.unused_runs, "run")
+    return f"{text}; of these {found.unused_hours:.2f} hours{gpu} by {unused} not in the tables."
 
 
 def _coverage(report: Report) -> str:

@@ -70,7 +70,10 @@ def read_json_object(path: Path) -> tuple[dict[str, Any] | None, str | None]:
 
 def one_line(text: object) -> str:
     """Text that is safe in every output: one line, valid Unicode, no control characters (a terminal obeys those)."""
-    valid = str(text).encode("utf-8", "replace").decode("utf-8")
+    text = str(text)
+    if text.isascii() and text.isprintable():
+        return text
+    valid = text.encode("utf-8", "replace").decode("utf-8")
     return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in valid)
 
 

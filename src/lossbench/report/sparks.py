@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lossbench.report.svg import Scale, coordinate, element, path
+from lossbench.report.svg import Scale, coordinate, element
 from lossbench.report.table import Cell
 
 WIDTH, HEIGHT = 112.0, 12.0
@@ -31,7 +31,7 @@ def seed_dots(cell: Cell, extent: tuple[float, float] | None) -> str:
     middle = HEIGHT / 2
     parts = []
     if cell.n > 1:
-        parts.append(element("path", d=path([(x(cell.mean), 1.0), (x(cell.mean), HEIGHT - 1)]), class_="mean"))
+        parts.append(element("path", d=f"M{coordinate(x(cell.mean))} 1v{coordinate(HEIGHT - 2)}", class_="mean"))
     # Lines of no length with round caps: one short path however many seeds there are.
     dots = "".join(f"M{coordinate(x(value))} {middle:.0f}h0" for _, value in cell.values)
     parts.append(element("path", d=dots, class_="seed"))
@@ -68,11 +68,12 @@ def forest(cell: Cell, scale: Scale | None) -> str:
     found = cell.comparison.difference
     zero = scale(1.0 if cell.metric.is_log_mean else 0.0)
     middle = FOREST_HEIGHT / 2
-    parts = [element("path", d=path([(zero, 0.0), (zero, FOREST_HEIGHT)]), class_="zero")]
+    parts = [element("path", d=f"M{coordinate(zero)} 0v{coordinate(FOREST_HEIGHT)}", class_="zero")]
     if found.low is not None and found.high is not None:
-        low, high = scale(found.low), scale(found.high)
-        caps = [path([(end, middle - 4), (end, middle + 4)]) for end in (low, high)]
-        parts.append(element("path", d=path([(low, middle), (high, middle)]) + "".join(caps), class_="whisker"))
+        low, high = (coordinate(scale(bound)) for bound in (found.low, found.high))
+        top = coordinate(middle - 4)
+        drawn = f"M{low} {top}v8m0-4H{high}m0-4v8"
+        parts.append(element("path", d=drawn, class_="whisker"))
     parts.append(element("circle", cx=scale(found.estimate), cy=middle, r=4.0))
     return element(
         "svg",

@@ -115,6 +115,12 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - math.prod((n - c - i) / (n - i) for i in range(k))
 
 
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Mean without the floor(n / 4) smallest and largest values (Agarwal et al. 2021, arXiv 2108.13264)."""
+    cut = len(values) // 4
+    return mean(sorted(values)[cut : len(values) - cut])
+
+
 def smallest_detectable(n: int, confidence: float = 0.95) -> float:
     """The smallest |mean difference| that a paired t test over n ≥ 2 seeds finds, in sd of the differences."""
     return _t_quantile(n - 1, confidence) / math.sqrt(n)

@@ -30,9 +30,10 @@ def coordinate(value: float) -> str:
     return "0" if rounded == "-0" else rounded
 
 
-def path(points: Iterable[tuple[float, float]], closed: bool = False) -> str:
-    """The `d` of a polyline."""
-    steps = [f"{coordinate(x)} {coordinate(y)}" for x, y in points]
+def path(points: Iterable[tuple[float, float]], closed: bool = False, coarse: bool = False) -> str:
+    """The `d` of a polyline; to whole pixels if `coarse`, where very many lines share a page."""
+    shown = round if coarse else coordinate
+    steps = [f"{shown(x)} {shown(y)}" for x, y in points]
     return f"M{'L'.join(steps)}{'Z' if closed else ''}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,11 +12,12 @@ from lossbench.errors import ConfigError, nearest
 from lossbench.report import statistics
 from lossbench.report.formatting import number
 from lossbench.report.metrics import Metric
-from lossbench.report.records import RunRecord
+from lossbench.report.records import RunRecord, State
 from lossbench.report.statistics import Difference
 from lossbench.report.variants import Variant, different_settings
 
 DEFAULT_BASELINE = "cross_entropy"
+BY_NAME = "name"
 LEVEL = 0.05
 Mark = Literal["best", "second"]
 
@@ -44,6 +45,8 @@ class Cell:
         absent: why the other runs have no value here, e.g. {"failed": 2, "missing": 1}; {} if all have one.
         mean, sd, low, high: over `values`; sd and the 95 % t interval need two seeds. On the log scale where the
             metric says so (mean and interval are exp of it; sd is that of the values themselves).
+        provisional: (seed, last logged value) of runs that have not ended, where the user asked to see them. They enter
+            no mean, mark or test.
     """
 
     metric: Metric
@@ -55,6 +58,7 @@ class Cell:
     high: float | None = None
     mark: Mark | None = None
     comparison: Comparison | None = None
+    provisional: tuple[tuple[int, float], ...] = ()
 
     @property
     def n(self) -> int:
@@ -140,36 +144,56 @@ def is_usable(run: RunRecord) -> bool:
     return run.state.is_ended and bool(run.metrics)
 
 
-def build_tables(variants: Sequence[Variant], metrics: Sequence[Metric], baseline: str | None = None) -> list[Table]:
+def build_tables(
+    variants: Sequence[Variant],
+    metrics: Sequence[Metric],
+    baseline: str | None = None,
+    include: Collection[State] = (),
+    sort: str | None = None,
+) -> list[Table]:
     """One table for each (model, dataset).
 
     Args:
         variants: rows, in any order.
         metrics: columns; a column without any value in a table is left out of that table.
         baseline: name of the loss that others are compared with; None for cross_entropy where it is there.
+        include: states of runs whose last logged values are shown as provisional.
+        sort: a column by whose mean the rows below the baseline are ordered, best first; by name if None.
 
     Raises:
-        ConfigError: the named baseline is no loss of these runs.
+        ConfigError: the named baseline is no loss of these runs, or `sort` no column.
     """
     names = sorted({variant.loss for variant in variants} | {variant.label for variant in variants})
     if baseline is not None and baseline not in names:
         raise ConfigError(f"The baseline {baseline!r} is no loss of these runs.{nearest(baseline, names)}")
     baseline = baseline or (DEFAULT_BASELINE if DEFAULT_BASELINE in names else None)
+    columns = [metric.name for metric in metrics]
+    if sort is not None and sort != BY_NAME and sort not in columns:
+        raise ConfigError(f"--sort: {sort!r} is no column.{nearest(sort, [*columns, BY_NAME])}")
     grouped: dict[tuple[str, str], list[Variant]] = defaultdict(list)
     for variant in variants:
         grouped[variant.model, variant.dataset].append(variant)
-    return [_build_table(grouped[key], metrics, baseline) for key in sorted(grouped)]
+    return [_build_table(grouped[key], metrics, baseline, include, sort) for key in sorted(grouped)]
 
 
-def _build_table(variants: list[Variant], metrics: Sequence[Metric], baseline: str | None) -> Table:
+def _build_table(
+    variants: list[Variant],
+    metrics: Sequence[Metric],
+    baseline: str | None,
+    include: Collection[State],
+    sort: str | None,
+) -> Table:
     def is_baseline(variant: Variant) -> bool:
         return baseline is not None and baseline in (variant.loss, variant.label)
 
     ordered = sorted(
         variants, key=lambda variant: (not is_baseline(variant), variant.loss, len(variant.label), variant.label)
     )
-    rows = [Row(v, tuple(make_cell(v, metric) for metric in metrics), is_baseline(v)) for v in ordered]
-    used = [i for i in range(len(metrics)) if any(row.cells[i].n or row.cells[i].absent.get("invalid") for row in rows)]
+    rows = [Row(v, tuple(make_cell(v, metric, include) for metric in metrics), is_baseline(v)) for v in ordered]
+    if sort is not None and sort != BY_NAME:
+        place = next(i for i, metric in enumerate(metrics) if metric.name == sort)
+        rows.sort(key=lambda row: (not row.is_baseline, _badness(row.cells[place])))
+    used = [i for i in range(len(metrics)) if any(_has_content(row.cells[i]) for row in rows)]
     columns = []
     for index in used:
         cells = [row.cells[index] for row in rows]
@@ -179,14 +203,29 @@ def _build_table(variants: list[Variant], metrics: Sequence[Metric], baseline: s
     return Table(ordered[0].model, ordered[0].dataset, tuple(metrics[i] for i in used), tuple(rows), known)
 
 
-def make_cell(variant: Variant, metric: Metric) -> Cell:
+def _has_content(cell: Cell) -> bool:
+    return bool(cell.n or cell.absent.get("invalid") or cell.provisional)
+
+
+def _badness(cell: Cell) -> float:
+    """What the rows are sorted by: lower is better, no value is last; without a direction the largest comes first."""
+    if cell.mean is None:
+        return math.inf
+    return cell.mean if cell.metric.direction == "lower" else -cell.mean
+
+
+def make_cell(variant: Variant, metric: Metric, include: Collection[State] = ()) -> Cell:
     """Values, absences, mean, sd and interval of one variant's metric."""
     values: list[tuple[int, float]] = []
+    provisional: list[tuple[int, float]] = []
     absent: Counter[str] = Counter()
     for run in variant.runs:
         value = run.metrics.get(metric.name)
         if not is_usable(run):
             absent[str(run.state)] += 1
+            last = run.last_values.get(metric.name)
+            if run.state in include and run.seed is not None and last is not None and metric.is_valid(last):
+                provisional.append((run.seed, last))
         elif run.seed is None:
             absent["without a seed"] += 1
         elif value is None:
@@ -195,7 +234,7 @@ def make_cell(variant: Variant, metric: Metric) -> Cell:
             absent["invalid"] += 1
         else:
             values.append((run.seed, value))
-    cell = Cell(metric, tuple(values), dict(sorted(absent.items())))
+    cell = Cell(metric, tuple(values), dict(sorted(absent.items())), provisional=tuple(provisional))
     if not values:
         return cell
     plain = [value for _, value in values]

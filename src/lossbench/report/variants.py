@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from lossbench.errors import ConfigError, nearest
 from lossbench.report.numbers import timestamp
 from lossbench.report.records import UNKNOWN, RunRecord, State
 
@@ -19,7 +20,8 @@ class Variant:
     """One loss with one set of settings, on one model and dataset.
 
     Attributes:
-        label: the loss's name; `name#2`, `name#3` ... for further settings of the same loss, oldest first.
+        label: the loss's name, with the values of `--group-by` in brackets; `name#2`, `name#3` ... for further settings
+            of the same name, oldest first.
         runs: all its runs but duplicates, by seed; missing ones included.
         differs: (key, value of `name`, value here) of the settings that tell it from the first variant.
     """
@@ -42,8 +44,21 @@ def settings_of(run: RunRecord) -> dict[str, Any]:
     return {key: value for key, value in run.config.items() if key.split(".")[0] not in NOT_SETTINGS}
 
 
-def split_variants(records: Sequence[RunRecord]) -> list[Variant]:
-    """Variants in order of model, dataset, loss, age. Runs whose loss is not known belong to none."""
+def split_variants(records: Sequence[RunRecord], group_by: Sequence[str] = ()) -> list[Variant]:
+    """Variants in order of model, dataset, loss, age. Runs whose loss is not known belong to none.
+
+    Args:
+        records: of any state.
+        group_by: settings (dotted keys) whose values name the rows beside the loss. Runs that differ in anything else
+            stay apart all the same: only seeds are averaged.
+
+    Raises:
+        ConfigError: a setting that no run has.
+    """
+    known = {key for record in records for key in record.config}
+    for key in group_by:
+        if key not in known:
+            raise ConfigError(f"--group-by: no run has the setting {key!r}.{nearest(key, known)}")
     cells: dict[tuple[str, str, str], dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     homeless = []
     for record in records:
@@ -61,17 +76,24 @@ def split_variants(records: Sequence[RunRecord]) -> list[Variant]:
     variants: list[Variant] = []
     for (model, dataset, loss), groups in sorted(cells.items()):
         ordered = sorted(groups, key=lambda group: _age(group, groups[group]))
-        first_settings: Mapping[str, Any] = {}
-        for number, group in enumerate(ordered, start=1):
+        seen: dict[str, list[Mapping[str, Any]]] = defaultdict(list)  # settings of the variants of one name
+        for group in ordered:
             runs = tuple(sorted(groups[group], key=lambda run: run.sort_key))
-            variant = Variant(loss if number == 1 else f"{loss}#{number}", loss, model, dataset, runs)
-            if number == 1:
-                first_settings = variant.settings
-            else:
-                differs = different_settings(first_settings, variant.settings)
-                variant = Variant(variant.label, loss, model, dataset, runs, differs)
+            name = loss + _suffix(runs, group_by)
+            number = len(seen[name]) + 1
+            variant = Variant(name if number == 1 else f"{name}#{number}", loss, model, dataset, runs)
+            if number > 1:
+                variant = replace(variant, differs=different_settings(seen[name][0], variant.settings))
+            seen[name].append(variant.settings)
             variants.append(variant)
     return variants
+
+
+def _suffix(runs: Sequence[RunRecord], group_by: Sequence[str]) -> str:
+    if not group_by:
+        return ""
+    config: Mapping[str, Any] = next((run.config for run in runs if run.config), {})
+    return f" [{', '.join(f'{key}={config.get(key, UNKNOWN)}' for key in group_by)}]"
 
 
 def different_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:

@@ -1,7 +1,7 @@
 import re
 
 from lossbench.report.curves import Panel, make_curve
-from lossbench.report.figures import dash, hue, learning_curves
+from lossbench.report.figures import _axes, dash, hue, learning_curves
 
 
 def panel(values, labels="ab"):
@@ -25,8 +25,8 @@ def test_a_wide_range_gets_a_logarithmic_axis():
 def test_everything_lies_inside_the_drawing():
     drawn = learning_curves.draw_panel(panel([1.0, 20.0]))
     numbers = [float(n) for d in re.findall(r' d="M([^"]*)"', drawn) for n in re.findall(r"[\d.]+", d)]
-    assert all(0 <= x <= learning_curves.WIDTH for x in numbers[::2])
-    assert all(0 <= y <= learning_curves.HEIGHT for y in numbers[1::2])
+    assert all(0 <= x <= _axes.WIDTH for x in numbers[::2])
+    assert all(0 <= y <= _axes.HEIGHT for y in numbers[1::2])
 
 
 def test_series_of_one_colour_differ_in_their_dashes():

@@ -110,9 +110,9 @@ def test_every_run_is_in_the_runs_table(text, report):
 
 
 def test_curves_and_answers_are_drawn(page):
-    assert page.tags.count("figure") == 1
-    assert sum(name == "class" and value == "chart" for _, name, value in page.attributes) == 2
-    assert page.tags.count("details") == 5
+    assert page.tags.count("figure") == 2  # learning curves, cost against quality
+    assert sum(name == "class" and value == "chart" for _, name, value in page.attributes) == 3
+    assert page.tags.count("details") == 6  # five prompts, and the pairs of checkpoints
 
 
 def test_the_page_is_small(text):
@@ -142,3 +142,73 @@ def test_two_settings_have_headings_of_their_own(tmp_path):
     page = Page(found)
     assert len(page.ids) == len(set(page.ids))
     assert found.count('class="setting"') == 2
+
+
+def test_the_run_in_wandb_is_a_link_and_nothing_else_is(tmp_path):
+    import json
+
+    for seed, url in enumerate(("https://wandb.ai/team/p/runs/1?a=1&b=<2>", "javascript:alert(1)", None)):
+        folder = write_run(tmp_path, "focal", seed, metrics={"test/em": 0.5})
+        record = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**record, "wandb": {"url": url}}))
+    page = Page(html.write(assemble([tmp_path], now=NOW))["report.html"])
+    links = [value for tag, name, value in page.attributes if (tag, name) == ("a", "href") and value[0] != "#"]
+    assert links == ["https://wandb.ai/team/p/runs/1?a=1&b=<2>"]
+    assert page.attributes.count(("a", "rel", "noopener noreferrer")) == 1
+
+
+def test_twins_settings_costs_and_pairs_have_their_place(tmp_path):
+    from tests.report.factory import answers
+
+    for loss, given, steps in (("cross_entropy", {}, 150), ("focal", {"gamma": 0.0}, 150), ("emo", {}, 300)):
+        config = {"loss": {"terms": {loss: {"weight": 1.0, **given}}}, "trainer": {"max_steps": steps}}
+        metrics = {"test/em": 0.5, "time/train_s": 60.0}
+        write_run(tmp_path, loss, 0, metrics=metrics, config=config, examples=answers(3))
+    page = Page(html.write(assemble([tmp_path], now=NOW))["report.html"])
+    words = " ".join(page.words)
+    assert "cross_entropy and focal have the same gradient up to a factor" in words
+    assert "Rows differ in more than their loss:" in words and "focal(gamma=0.0)" in words
+    assert "For these checkpoints only." in words and "Spent in all:" in words
+    assert {"costs", "settings", "checkpoints"} <= set(page.ids)
+
+
+def test_a_page_that_would_be_too_large_leaves_out_and_says_so(report, monkeypatch):
+    whole = len(html.render(report).encode())
+    said = []
+    for share in (0.95, 0.85, 0.5):
+        monkeypatch.setattr(html, "MAX_BYTES", int(whole * share))
+        monkeypatch.setattr(html, "BYTES_A_CELL", 1)
+        text = html.render(report)
+        Page(text)
+        assert len(text.encode()) < whole
+        said.append(re.search(r"So that this page stays small, ([^<]*)", text).group(1))
+    levels = [next(i for i, d in enumerate(html.DETAILS) if f"{d.left_out}." == sentence) for sentence in said]
+    assert levels == sorted(levels) and levels[0] >= 1 and levels[-1] == len(html.DETAILS) - 1
+
+
+@pytest.mark.slow
+def test_the_page_of_a_thousand_runs_is_under_a_megabyte(tmp_path):
+    from tests.report.factory import answers
+
+    for number in range(1000):
+        seed, cell = divmod(number, 100)
+        metrics = {
+            "test/em": 0.4 + cell / 1000 + seed / 500,
+            "test/ppl": 1.5 + seed / 9,
+            "val/nll": 0.5,
+            "time/train_s": 9.0,
+        }
+        where = {"dataset": f"set{cell % 5}", "examples": answers(seed % 6)}
+        write_run(tmp_path, f"loss{cell // 5}" if cell > 4 else "cross_entropy", seed, metrics=metrics, **where)
+    text = html.write(assemble([tmp_path], now=NOW))["report.html"]
+    Page(text)
+    assert 300_000 < len(text.encode()) < 1_000_000 and text.count("<tr>") > 1000
+
+
+def test_a_live_page_asks_its_own_server_alone(report):
+    text = html.render(report, is_live=True)
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert len(scripts) == 2 and "connect-src 'self'" in text
+    for script in scripts:
+        assert f"'sha256-{b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in text
+    assert "connect-src" not in html.render(report)

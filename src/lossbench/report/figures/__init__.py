@@ -1,7 +1,8 @@
-"""Figures of the page. Each module here is one figure, found by its name.
+"""Figures of the report. Each module here without a leading underscore is one figure, found by its name.
 
-A figure module has `ORDER` (an int: its place on the page) and `draw(report, index) -> Figure | None` for the table
-`report.tables[index]`; None where there is nothing to draw.
+A figure module has `ORDER` (an int: its place on the page), `ON_PAGE` (False where the page shows the same in another
+way) and `draw(report, index) -> Figure | None` for the table `report.tables[index]`; None where there is nothing to
+draw. The page, the SVG files and the PDF files are made of the same drawings.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Figure:
 class FigureModule(Protocol):
     """The shape of a figure module."""
 
+    __name__: str
     ORDER: int
+    ON_PAGE: bool
 
     def draw(self, report: Report, index: int) -> Figure | None:
         """The figure for one table."""
@@ -39,8 +42,39 @@ class FigureModule(Protocol):
 
 def available() -> list[FigureModule]:
     """All figures in the order of the page."""
-    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     return sorted((cast(FigureModule, module) for module in modules), key=lambda figure: figure.ORDER)
+
+
+def drawings(report: Report) -> dict[str, str]:
+    """Every drawing of the report by a name that can be a file's: `curves-tiny-arithmetic-1`, `ranks-test-em`."""
+    from lossbench.report.figures._ranks import draw_ranking
+    from lossbench.report.formatting import slugs
+
+    found = {}
+    places = slugs([table.title for table in report.tables])
+    for module in available():
+        name = module.__name__.rpartition(".")[2]
+        for index, place in enumerate(places):
+            figure = module.draw(report, index)
+            if figure is None:
+                continue
+            numbered = len(figure.drawings) > 1
+            for number, svg in enumerate(figure.drawings, start=1):
+                found[f"{name}-{place}{f'-{number}' if numbered else ''}"] = svg
+    for ranking, place in zip(report.rankings, slugs([r.metric.name for r in report.rankings]), strict=True):
+        found[f"ranks-{place}"] = draw_ranking(ranking, series(report))
+    return found
+
+
+def series(report: Report) -> dict[str, int]:
+    """The series number of each loss: its row in the first table that has it."""
+    places: dict[str, int] = {}
+    for table in report.tables:
+        for index, row in enumerate(table.rows):
+            places.setdefault(row.label, index)
+    return places
 
 
 def hue(index: int) -> str:

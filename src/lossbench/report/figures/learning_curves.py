@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lossbench.report.curves import Curve, Panel
-from lossbench.report.figures import Figure, dash, hue
-from lossbench.report.svg import Scale, element, path, spread, text, tick_label
+from lossbench.report.figures import Figure, hue
+from lossbench.report.figures._axes import BOTTOM, HEIGHT, LEFT, MAX_LABELS, TOP, chart, frame, labels, line, right_edge
+from lossbench.report.svg import Scale, element, path
 
 if TYPE_CHECKING:
     from lossbench.report.build import Report
 
 ORDER = 10
-WIDTH, HEIGHT = 560.0, 320.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 152.0, 34.0, 40.0
-MAX_LABELS = 10
+ON_PAGE = True
 LOG_FROM = 8.0  # highest over lowest value from which the axis is logarithmic
 
 
@@ -40,8 +40,7 @@ def draw(report: Report, index: int) -> Figure | None:
 
 def draw_panel(panel: Panel, is_crowded: bool = False) -> str:
     """One SVG. A crowded one has neither labels nor bands: both would only cover each other."""
-    right = WIDTH - (16.0 if is_crowded else RIGHT)
-    bottom = HEIGHT - BOTTOM
+    right, bottom = right_edge(is_crowded), HEIGHT - BOTTOM
     low = min(value for curve in panel.curves for value in curve.low)
     high = max(value for curve in panel.curves for value in curve.high)
     is_log = low > 0 and high / low >= LOG_FROM
@@ -51,51 +50,24 @@ def draw_panel(panel: Panel, is_crowded: bool = False) -> str:
     steps = [step for curve in panel.curves for step in (curve.steps[0], curve.steps[-1])]
     x = Scale(min(steps), max(steps), LEFT, right)
 
-    parts = [text(0.0, 14.0, f"{panel.title} (nats{', log scale' if is_log else ''})", class_="panel-title")]
-    for tick in y.ticks():
-        parts.append(element("path", d=path([(LEFT, y(tick)), (right, y(tick))]), class_="grid"))
-        parts.append(text(LEFT - 8, y(tick) + 4, tick_label(tick), class_="tick", text_anchor="end"))
-    for tick in x.ticks():
-        parts.append(text(x(tick), bottom + 18, tick_label(tick), class_="tick", text_anchor="middle"))
-    parts.append(element("path", d=path([(LEFT, bottom), (right, bottom)]), class_="axis"))
-    parts.append(text((LEFT + right) / 2, HEIGHT - 4, "optimizer step", class_="tick", text_anchor="middle"))
+    title = f"{panel.title} (nats{', log scale' if is_log else ''})"
+    parts = frame(x, y, title, "optimizer step", right)
     # Bands first, then lines, the baseline last: it is the one that others are read against.
     ordered = sorted(panel.curves, key=lambda curve: -curve.index)
     if not is_crowded:
         parts += [_band(curve, x, y) for curve in ordered if curve.seeds > 1]
-    parts += [_line(curve, x, y) for curve in ordered]
+    parts += [line(_points(curve, curve.mean, x, y), curve.index, coarse=is_crowded) for curve in ordered]
     if not is_crowded:
-        parts += _labels(panel, x, y, right)
+        ends = [(curve.label, curve.index, x(curve.steps[-1]), y(curve.mean[-1])) for curve in panel.curves]
+        parts += labels(ends, right)
     losses = ", ".join(f"{curve.label} ends at {curve.mean[-1]:.3g}" for curve in panel.curves[:MAX_LABELS])
-    description = f"{panel.title} over optimizer steps: {losses}."
-    return element(
-        "svg",
-        "".join(parts),
-        viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
-        class_="chart",
-        role="img",
-        aria_label=description,
-    )
+    return chart(parts, f"{panel.title} over optimizer steps: {losses}.")
+
+
+def _points(curve: Curve, values: Sequence[float], x: Scale, y: Scale) -> list[tuple[float, float]]:
+    return [(x(step), y(value)) for step, value in zip(curve.steps, values, strict=True)]
 
 
 def _band(curve: Curve, x: Scale, y: Scale) -> str:
-    upper = [(x(step), y(value)) for step, value in zip(curve.steps, curve.high, strict=True)]
-    lower = [(x(step), y(value)) for step, value in zip(curve.steps, curve.low, strict=True)]
-    return element("path", d=path([*upper, *reversed(lower)], closed=True), class_="band", style=hue(curve.index))
-
-
-def _line(curve: Curve, x: Scale, y: Scale) -> str:
-    points = [(x(step), y(value)) for step, value in zip(curve.steps, curve.mean, strict=True)]
-    return element("path", d=path(points), class_="line", style=hue(curve.index), stroke_dasharray=dash(curve.index))
-
-
-def _labels(panel: Panel, x: Scale, y: Scale, right: float) -> list[str]:
-    ends = [y(curve.mean[-1]) for curve in panel.curves]
-    parts = []
-    for curve, end, place in zip(panel.curves, ends, spread(ends, 15.0, TOP, HEIGHT - BOTTOM), strict=True):
-        start = x(curve.steps[-1])
-        leader = path([(start + 2, end), (right + 6, place), (right + 14, place)])
-        parts.append(element("path", d=leader, class_="leader", style=hue(curve.index)))
-        name = curve.label if len(curve.label) <= 19 else f"{curve.label[:18]}…"
-        parts.append(text(right + 18, place + 4, name, class_="series"))
-    return parts
+    outline = [*_points(curve, curve.high, x, y), *reversed(_points(curve, curve.low, x, y))]
+    return element("path", d=path(outline, closed=True), class_="band", style=hue(curve.index))

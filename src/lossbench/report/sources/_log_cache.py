@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ class LogCache:
                 json.dump({"format": FORMAT, "logs": {**others, **self._seen}}, out)
             aside.replace(self._file)
         except (OSError, ValueError, TypeError):
-            aside.unlink(missing_ok=True)
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
 
 
 def _log(path: Path, kept: Any, now: list[int]) -> WandbLog | None:

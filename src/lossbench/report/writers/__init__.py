@@ -1,14 +1,15 @@
 """Output formats. Each module here is one format, found by its name.
 
-A writer has `write(report) -> {file name: text}` and touches no file itself; `build` writes what it returns. A file
-name may hold slashes (`figures/forest.svg`).
+A writer has `write(report) -> {file name: text or bytes}` and touches no file itself; `build` writes what it returns.
+A file name may hold slashes (`figures/curves.svg`). A writer whose work is long for some reports may have
+`by_default(report) -> bool`: where it says False, it writes only when it is asked for by name.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from lossbench.errors import ConfigError, nearest
@@ -16,14 +17,14 @@ from lossbench.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from lossbench.report.build import Report
 
-SHORT_NAMES = {"md": "markdown"}
+SHORT_NAMES = {"md": "markdown", "tex": "latex"}
 
 
 class Writer(Protocol):
     """The shape of a writer module."""
 
-    def write(self, report: Report) -> dict[str, str]:
-        """File name -> its whole text."""
+    def write(self, report: Report) -> Mapping[str, str | bytes]:
+        """File name -> its whole content; text is written as UTF-8."""
 
 
 def available() -> list[str]:

@@ -1,4 +1,7 @@
-"""`report.csv`: one row a cell, in full precision and logged units (tidy). `runs.csv`: one row a run (wide)."""
+"""`report.csv`: one row a cell, in full precision and logged units (tidy). `runs.csv`: one row a run (wide).
+
+`pairs.csv`: one row a pair of checkpoints that were compared example by example.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,49 @@ CELL_COLUMNS = (
     "baseline", "difference", "difference_low", "difference_high", "is_ratio", "p", "p_holm", "test", "seeds", "values",
 )  # fmt: skip
 RUN_COLUMNS = (
-    "id", "name", "study", "loss", "variant", "model", "dataset", "seed", "state", "attempt", "created", "finished",
-    "seconds", "last_step", "checkpoint_step", "source", "location", "error",
+    "id", "name", "study", "group", "loss", "variant", "model", "dataset", "seed", "state", "attempt", "created",
+    "finished", "seconds", "last_step", "checkpoint_step", "checkpoint_criterion", "source", "location", "url",
+    "heartbeat", "tags", "planned", "error",
+)  # fmt: skip
+
+
+PAIR_COLUMNS = (
+    "model", "dataset", "loss", "baseline", "seed", "common", "total", "only_loss", "only_baseline", "mcnemar_p",
+    "em", "em_low", "em_high", "em_p", "nll", "nll_low", "nll_high", "nll_p", "note",
 )  # fmt: skip
 
 
 def write(report: Report) -> dict[str, str]:
-    """Both files."""
-    cells = [_cell(table, row, cell) for table in report.tables for row in table.rows for cell in row.cells]
-    return {"report.csv": _text(CELL_COLUMNS, cells), "runs.csv": _runs(report)}
+    """The files; that of the pairs only where checkpoints were compared."""
+    columns, _ = run_columns(report)
+    files = {"report.csv": _text(CELL_COLUMNS, cell_rows(report)), "runs.csv": _text(columns, run_rows(report))}
+    return files | ({"pairs.csv": _text(PAIR_COLUMNS, _pair_rows(report))} if any(report.pairs) else {})
+
+
+def _pair_rows(report: Report) -> list[list[object]]:
+    """One row a pair of checkpoints, in the order of `PAIR_COLUMNS`; differences are this loss minus the baseline."""
+    return [
+        [
+            table.model, table.dataset, pair.label, pair.baseline, pair.seed, pair.common, pair.total, pair.only_loss,
+            pair.only_baseline, pair.mcnemar,
+            *((b.estimate, b.low, b.high, b.p) if (b := pair.em) else (None,) * 4),
+            *((b.estimate, b.low, b.high, b.p) if (b := pair.nll) else (None,) * 4),
+            pair.note,
+        ]
+        for table, pairs in zip(report.tables, report.pairs, strict=True)
+        for pair in pairs
+    ]  # fmt: skip
+
+
+def cell_rows(report: Report) -> list[list[object]]:
+    """One row a cell, in the order of `CELL_COLUMNS`."""
+    return [_cell(table, row, cell) for table in report.tables for row in table.rows for cell in row.cells]
+
+
+def run_columns(report: Report) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(all columns, those of them that are metrics) of `run_rows`."""
+    metrics = tuple(sorted({name for record in report.records for name in record.metrics}))
+    return (*RUN_COLUMNS, *metrics), metrics
 
 
 def _cell(table: Table, row: Row, cell: Cell) -> list[object]:
@@ -53,20 +90,24 @@ def _cell(table: Table, row: Row, cell: Cell) -> list[object]:
     ]
 
 
-def _runs(report: Report) -> str:
-    labels = {run.id: variant.label for variant in report.variants for run in variant.runs}
-    metrics = sorted({name for record in report.records for name in record.metrics})
-    rows = []
+def run_rows(report: Report) -> list[list[object]]:
+    """One row a run, in the order of `run_columns`."""
+    labels = {(run.id, run.location): variant.label for variant in report.variants for run in variant.runs}
+    _, metrics = run_columns(report)
+    rows: list[list[object]] = []
     for record in report.records:
         values = (as_json(record.metrics.get(name)) for name in metrics)
+        label = labels.get((record.id, record.location))
         rows.append(
             [
-                record.id, record.name, record.study, record.loss, labels.get(record.id), record.model, record.dataset,
+                record.id, record.name, record.study, record.group, record.loss, label, record.model, record.dataset,
                 record.seed, str(record.state), record.attempt, record.created, record.finished, record.duration,
-                record.last_step, record.checkpoint_step, record.source, record.location, record.error, *values,
+                record.last_step, record.checkpoint_step, record.checkpoint_criterion, record.source, record.location,
+                record.url, record.heartbeat, " ".join(record.tags), int(record.planned), record.error,
+                *values,
             ]
         )  # fmt: skip
-    return _text((*RUN_COLUMNS, *metrics), rows)
+    return rows
 
 
 def _text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

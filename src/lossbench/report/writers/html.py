@@ -6,15 +6,22 @@ import base64
 import hashlib
 import re
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lossbench.report import figures, formatting, notes, sparks
+from lossbench.report import figures, formatting, notes, sparks, twins
+from lossbench.report.checkpoints import Bootstrap
 from lossbench.report.collect import state_counts
+from lossbench.report.costs import cost_table
+from lossbench.report.figures._ranks import draw_ranking
 from lossbench.report.findings import estimate_text, findings, interval_text, shown
 from lossbench.report.formatting import clipped, counted, number
 from lossbench.report.records import State
+from lossbench.report.settings import settings_table
 from lossbench.report.table import Cell, Row, Table
 
 if TYPE_CHECKING:
@@ -25,6 +32,9 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 MAX_ERROR = 400
+MAX_BYTES = 990_000
+BYTES_A_CELL = 1600  # of a page that leaves nothing out, all sections together
+MAX_GLYPHS = 12
 MAX_SEEDS = 5  # whose values a cell's tooltip lists; the runs table has them all
 # (glyph, class) of a state; the glyph alone tells states apart, colour only helps.
 GLYPHS = {
@@ -35,6 +45,8 @@ GLYPHS = {
     State.CRASHED: ("✕", "bad"),
     State.INCOMPLETE: ("◒", "warn"),
     State.INVALID: ("!", "bad"),
+    State.CONFLICT: ("!", "bad"),
+    State.EMPTY: ("○", "bad"),
     State.DUPLICATE: ("=", "quiet"),
     State.MISSING: ("○", "bad"),
 }
@@ -42,29 +54,125 @@ GLYPHS = {
 
 def write(report: Report) -> dict[str, str]:
     """One file."""
+    return {"report.html": render(report)}
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What the page shows of a report; `left_out` says what it does not, for reports that would be too large."""
+
+    tooltips: bool = True
+    dots: bool = True
+    samples: bool = True
+    forests: bool = True
+    max_pairs: int = 200
+    without: frozenset[str] = frozenset()  # names of figure modules
+    left_out: str = ""
+
+
+_TABLES_HAVE = "the values behind a mean stand in the table of runs and in report.csv alone"
+# Tried in this order until the page is small enough.
+DETAILS = (
+    Detail(),
+    Detail(tooltips=False, left_out=_TABLES_HAVE),
+    Detail(tooltips=False, dots=False, left_out=f"dots of single seeds are left out; {_TABLES_HAVE}"),
+    Detail(
+        tooltips=False,
+        dots=False,
+        samples=False,
+        max_pairs=0,
+        without=frozenset({"reliability"}),
+        left_out="dots of single seeds, sample generations, pairs of checkpoints and reliability diagrams are left "
+        "out; report.csv, pairs.csv and figures/ have their numbers",
+    ),
+    Detail(
+        tooltips=False,
+        dots=False,
+        samples=False,
+        forests=False,
+        max_pairs=0,
+        without=frozenset({"reliability", "cost_quality"}),
+        left_out="all but curves and tables is left out; report.csv, pairs.csv and figures/ have the rest",
+    ),
+)
+
+
+def render(report: Report, is_live: bool = False) -> str:
+    """The page. With `is_live` it asks the server that it came from whether there is a newer one (`--watch`)."""
+    cells = sum(len(table.rows) * len(table.metrics) for table in report.tables)
+    guess = cells * BYTES_A_CELL / MAX_BYTES
+    level = 0 if guess < 1 else 1 if guess < 1.2 else 3
+    while True:
+        page = _render(report, is_live, DETAILS[level])
+        excess = len(page.encode("utf-8")) / MAX_BYTES
+        if excess <= 1 or level == len(DETAILS) - 1:
+            return page
+        level = min(level + (2 if excess > 1.2 else 1), len(DETAILS) - 1)  # a level saves about a tenth
+
+
+def _render(report: Report, is_live: bool, detail: Detail) -> str:
     from markupsafe import Markup
 
-    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = (
+    sections = [_section(report, index, detail) for index in range(len(report.tables))]
+    return (
         _environment()
         .get_template("page.html.jinja")
         .render(
             report=report,
             title=", ".join(report.studies) or "lossbench",
-            style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            script_hash=digest,
+            style=_file("page.css"),
+            is_live=is_live,
+            **_scripts(("page.js", "live.js") if is_live else ("page.js",)),
             glyphs=GLYPHS,
             states=state_counts(report.records),
-            sections=[_section(report, index) for index in range(len(report.tables))],
+            detail=detail,
+            sections=sections,
+            coverage=_coverage(report),
+            rankings=[(ranking, Markup(draw_ranking(ranking, figures.series(report)))) for ranking in report.rankings],
+            has_provisional=any(cell["provisional"] for s in sections for row in s["rows"] for cell in row["cells"]),
+            spent=notes.spent_words(report),
             runs=_runs(report),
             problems=_problems(report),
             versions=_versions(report),
             notes=notes.method(report),
         )
     )
-    return {"report.html": page}
+
+
+def render_message(text: str) -> str:
+    """The page that is served while there is no report."""
+    template = _environment().get_template("message.html.jinja")
+    return template.render(text=text, style=_file("page.css"), **_scripts(("live.js",)))
+
+
+def _file(name: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+def _scripts(names: Sequence[str]) -> dict[str, Any]:
+    """Scripts, and their hashes for the policy that lets no other script run."""
+    from markupsafe import Markup
+
+    scripts = [_file(name) for name in names]
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    return {"scripts": scripts, "script_hashes": Markup(" ".join(f"'sha256-{digest}'" for digest in digests))}
+
+
+def _coverage(report: Report) -> list[tuple[str, list[tuple[list[State], str]]]]:
+    """(loss, for each table its runs' states and the same in words); nothing for a single table, which shows them."""
+    if len(report.tables) < 2:
+        return []
+    by_table = [{row.label: row for row in table.rows} for table in report.tables]
+    rows = []
+    for label in figures.series(report):
+        cells: list[tuple[list[State], str]] = []
+        for known in by_table:
+            row = known.get(label)
+            cells.append(([run.state for run in row.variant.runs], row.coverage) if row else ([], ""))
+        rows.append((label, cells))
+    return rows
 
 
 @cache
@@ -88,8 +196,46 @@ def _environment() -> Environment:
         moment=formatting.moment,
         heading=formatting.heading,
         arrow=formatting.arrow,
+        printed=number,
+        p=formatting.p_value,
+        iqm=notes.iqm_text,
+        ranking_words=notes.ranking_words,
+        bootstrap=_bootstrap,
+        glyphs=_glyphs,
+        verdict=_verdict,
     )
     return environment
+
+
+def _glyphs(states: Sequence[State]) -> Markup:
+    """A glyph a run, neighbours of one state together."""
+    from markupsafe import Markup
+
+    parts = []
+    for state, same in groupby(states[:MAX_GLYPHS]):
+        glyph, colour = GLYPHS[state]
+        count = len(list(same))
+        title = "" if state is State.FINISHED else f' title="{state}"'
+        parts.append(f'<span class="glyph {colour}"{title}>{glyph * count}</span>')
+    return Markup("".join(parts) + ("…" if len(states) > MAX_GLYPHS else ""))
+
+
+def _verdict(verdict: str) -> Markup:
+    """▲ or ▼, spoken as a word."""
+    from markupsafe import Markup
+
+    glyph = "▲" if verdict == "better" else "▼"
+    return Markup(f'<i class="verdict {verdict}" role="img" aria-label="{verdict}">{glyph}</i>')
+
+
+def _bootstrap(found: Bootstrap | None, scale: float, digits: int) -> str:
+    """`+1.5 [-0.5, +3.5]`; empty for None."""
+    if found is None:
+        return ""
+    estimate, low, high = (
+        formatting.fixed(v * scale, digits, sign=True) for v in (found.estimate, found.low, found.high)
+    )
+    return f"{estimate} [{low}, {high}]"
 
 
 def _minus(text: str) -> str:
@@ -104,29 +250,40 @@ def _breakable(text: str) -> Markup:
     return Markup(str(escape(text)).replace("_", "_<wbr>").replace("/", "/<wbr>"))
 
 
-def _section(report: Report, index: int) -> dict[str, Any]:
+def _section(report: Report, index: int, detail: Detail) -> dict[str, Any]:
     from markupsafe import Markup
 
     table = report.tables[index]
     columns = [[row.cells[i] for row in table.rows] for i in range(len(table.metrics))]
-    extents = [sparks.seed_range(cells) for cells in columns]
+    extents = [sparks.seed_range(cells) if detail.dots else None for cells in columns]
     rows = []
     for position, row in enumerate(table.rows):
-        cells = [_cell(row, cell, extents[i]) for i, cell in enumerate(row.cells)]
-        rows.append({"row": row, "hue": Markup(figures.hue(position)), "cells": cells})
-    drawn = [drawing for module in figures.available() if (drawing := module.draw(report, index)) is not None]
+        cells = [_cell(row, cell, extents[i], detail) for i, cell in enumerate(row.cells)]
+        states = [run.state for run in row.variant.runs]
+        rows.append({"row": row, "hue": Markup(figures.hue(position)), "states": states, "cells": cells})
+    shown = [module for module in figures.available() if module.ON_PAGE]
+    modules = [module for module in shown if module.__name__.rpartition(".")[2] not in detail.without]
+    drawn = [drawing for module in modules if (drawing := module.draw(report, index)) is not None]
+    costs = cost_table(table)
+    pairs = report.pairs[index] if report.pairs and sum(map(len, report.pairs)) <= detail.max_pairs else ()
     return {
         "table": table,
         "rows": rows,
         "findings": [(finding, Markup(figures.hue(finding.row or 0))) for finding in findings(table)],
         "differences": [_differences(table, i) for i in range(len(table.metrics)) if table.metrics[i].is_ranked],
         "figures": [(drawing, [Markup(svg) for svg in drawing.drawings]) for drawing in drawn],
+        "legend": tuple(dict.fromkeys(entry for drawing in drawn for entry in drawing.legend)),
         "hues": [Markup(figures.hue(i)) for i in range(len(table.rows))],
-        "samples": report.samples[index],
+        "samples": report.samples[index] if report.samples and detail.samples else (),
+        "twins": [twins.sentence(labels) for labels in twins.twins(table)],
+        "pairs": list(pairs),
+        "costs": costs,
+        "has_devices": costs is not None and any(row.devices for row in costs.rows),
+        "settings": settings_table(table),
     }
 
 
-def _cell(row: Row, cell: Cell, extent: tuple[float, float] | None) -> dict[str, Any]:
+def _cell(row: Row, cell: Cell, extent: tuple[float, float] | None, detail: Detail) -> dict[str, Any]:
     from markupsafe import Markup
 
     metric = cell.metric
@@ -140,8 +297,9 @@ def _cell(row: Row, cell: Cell, extent: tuple[float, float] | None) -> dict[str,
         "note": row.note(cell),
         "mean": number(cell.mean, metric),
         "sd": number(cell.sd, metric) if cell.sd is not None else "",
-        "title": _minus("; ".join(words)),
+        "title": _minus("; ".join(words)) if detail.tooltips else "",
         "dots": Markup(sparks.seed_dots(cell, extent)),
+        "provisional": ", ".join(f"seed {seed} so far: {number(value, metric)}" for seed, value in cell.provisional),
     }
 
 
@@ -187,7 +345,8 @@ def _runs(report: Report) -> dict[str, Any]:
         for metric in metrics:
             value = record.metrics.get(metric.name)
             values.append(("", False) if value is None else (_minus(number(value, metric)), not metric.is_valid(value)))
-        rows.append((record, labels.get((record.id, record.location), record.loss), values))
+        url = record.url if record.url and record.url.startswith(("https://", "http://")) else ""
+        rows.append((record, labels.get((record.id, record.location), record.loss), values, url))
     return {
         "metrics": metrics,
         "rows": rows,

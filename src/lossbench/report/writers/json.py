@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from lossbench.report import twins
+from lossbench.report.checkpoints import CheckpointPair
 from lossbench.report.collect import state_counts
 from lossbench.report.numbers import as_json
+from lossbench.report.ranks import Ranking
 from lossbench.report.records import RunRecord
-from lossbench.report.table import Cell, Table
+from lossbench.report.table import Cell
 
 if TYPE_CHECKING:
     from lossbench.report.build import Report
@@ -25,14 +29,18 @@ def write(report: Report) -> dict[str, str]:
         "expected": report.expected,
         "has_plan": report.collection.has_plan,
         "states": {str(state): count for state, count in state_counts(report.records).items()},
-        "tables": [_table(table) for table in report.tables],
+        "incomplete": list(report.collection.incomplete),
+        "tables": [_table(report, index) for index in range(len(report.tables))],
+        "rankings": [_ranking(ranking) for ranking in report.rankings],
+        "paper": asdict(report.paper) if report.paper else None,
         "runs": [_run(record) for record in report.records],
         "problems": [{"where": where, "problem": problem} for where, problem in report.problems],
     }
     return {"report.json": json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"}
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(report: Report, index: int) -> dict[str, Any]:
+    table = report.tables[index]
     return {
         "model": table.model,
         "dataset": table.dataset,
@@ -58,6 +66,26 @@ def _table(table: Table) -> dict[str, Any]:
             }
             for row in table.rows
         ],
+        "same_gradient": [list(labels) for labels in twins.twins(table)],
+        "checkpoint_pairs": [_pair(pair) for pair in (report.pairs[index] if report.pairs else ())],
+        "reliability": [asdict(curve) for curve in (report.reliability[index] if report.reliability else ())],
+    }
+
+
+def _pair(pair: CheckpointPair) -> dict[str, Any]:
+    """Differences are this loss minus the baseline, for these two checkpoints only."""
+    return {key: value for key, value in asdict(pair).items() if key != "index"}
+
+
+def _ranking(ranking: Ranking) -> dict[str, Any]:
+    return {
+        "metric": ranking.metric.name,
+        "columns": list(ranking.columns),
+        "losses": [asdict(loss) for loss in ranking.losses],
+        "left_out": list(ranking.left_out),
+        "friedman": None if ranking.p is None else {"chi_square": ranking.chi_square, "p": ranking.p},
+        "critical_difference": ranking.critical_difference,
+        "groups": [list(group) for group in ranking.groups],
     }
 
 
@@ -72,6 +100,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "interval": None if cell.low is None else [cell.low, cell.high],
         "mark": cell.mark,
         "values": {str(seed): value for seed, value in cell.values},
+        "provisional": {str(seed): value for seed, value in cell.provisional},
         "comparison": None
         if comparison is None
         else {
@@ -111,5 +140,6 @@ def _run(record: RunRecord) -> dict[str, Any]:
         "error": record.error,
         "source": record.source,
         "location": record.location,
+        "url": record.url,
         "metrics": {name: as_json(value) for name, value in sorted(record.metrics.items())},
     }

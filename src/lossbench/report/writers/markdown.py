@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from lossbench.report import notes
+from lossbench.report import notes, twins
 from lossbench.report.collect import state_counts
 from lossbench.report.findings import estimate_text, findings, interval_text
 from lossbench.report.formatting import arrow, clipped, heading, moment, number, p_value
 from lossbench.report.records import State
+from lossbench.report.settings import settings_table
 from lossbench.report.table import Cell, Row, Table
 
 if TYPE_CHECKING:
@@ -33,13 +35,19 @@ def write(report: Report) -> dict[str, str]:
     lines = [f"# {escape(', '.join(report.studies) or 'lossbench')}", ""]
     states = ", ".join(f"{count} {state}" for state, count in state_counts(report.records).items())
     lines += [f"{report.expected} runs expected: {states}. Newest run: {moment(report.newest) or 'unknown time'}.", ""]
+    lines += [f"**Incomplete.** {escape(sentence)}\n" for sentence in report.collection.incomplete]
     for table in report.tables:
         lines += [f"## {escape(table.title)}", ""]
         for finding in findings(table):
             value = f" ({finding.value})" if finding.value else ""
             lines.append(f"- {finding.metric.label}: **{escape(finding.headline)}**{value}. {escape(finding.detail)}")
-        lines += ["", *_results(table), "", *_differences(table)]
+        lines += ["", *_results(table), ""]
+        lines += [f"{escape(twins.sentence(labels))}\n" for labels in twins.twins(table)]
+        lines += [*_differences(table), *_settings(table)]
+    lines += _rankings(report) + _paper(report)
     lines += _runs_without_result(report)
+    if words := notes.spent_words(report):
+        lines += [escape(words), ""]
     lines += ["## How to read this", "", *(f"- {escape(note)}" for note in notes.method(report)), ""]
     return {"report.md": "\n".join(lines).replace("\n\n\n", "\n\n")}
 
@@ -63,7 +71,7 @@ def _label(row: Row) -> str:
 
 def _cell(row: Row, cell: Cell) -> str:
     if cell.mean is None:
-        return f"— ({cell.absence})"
+        return f"— ({cell.absence}){_provisional(cell)}"
     text = number(cell.mean, cell.metric)
     text = {"best": f"**{text}**", "second": f"<u>{text}</u>", None: text}[cell.mark]
     if cell.sd is not None:
@@ -71,7 +79,44 @@ def _cell(row: Row, cell: Cell) -> str:
     if cell.comparison and cell.comparison.verdict:
         text += " ▲" if cell.comparison.verdict == "better" else " ▼"
     note = row.note(cell)
-    return f"{text} ({note})" if note else text
+    return (f"{text} ({note})" if note else text) + _provisional(cell)
+
+
+def _provisional(cell: Cell) -> str:
+    return "".join(f" *seed {seed} so far: {number(value, cell.metric)}*" for seed, value in cell.provisional)
+
+
+def _settings(table: Table) -> list[str]:
+    """Only settings that are not the same in all rows: where there are none, the loss alone differs."""
+    found = settings_table(table)
+    if found is None or not found.keys:
+        return []
+    rows = [[escape(label), *map(escape, values)] for label, _, values in found.rows]
+    grid = _grid(["loss", *map(escape, found.keys)], rows, 1 + len(found.keys))
+    return ["### Settings that differ beside the loss", "", *grid, ""]
+
+
+def _rankings(report: Report) -> list[str]:
+    lines: list[str] = []
+    for ranking in report.rankings:
+        rows = [
+            [escape(loss.label), f"{loss.mean_rank:.2f}", str(loss.wins), notes.iqm_text(loss, ranking.metric)]
+            for loss in ranking.losses
+        ]
+        header = ["loss", "mean rank", "wins", "interquartile mean of the difference"]
+        words = escape(notes.ranking_words(ranking))
+        lines += [f"## Across settings: {ranking.metric.label}", "", *_grid(header, rows, 1), "", words, ""]
+    return lines
+
+
+def _paper(report: Report) -> list[str]:
+    paper = report.paper
+    if paper is None:
+        return []
+    header = ["task", "published baseline", "loss", "change", "ours", "baseline", "loss", "change", "source"]
+    rows = [[escape(str(value)) for value in astuple(row)] for row in paper.rows]
+    words = f"{escape(paper.title)}, {escape(paper.authors)}, <{paper.address}>. {escape(paper.note)}"
+    return ["## Beside the paper", "", words, "", *_grid(header, rows, len(header)), ""]
 
 
 def _differences(table: Table) -> list[str]:

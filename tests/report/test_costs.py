@@ -1,0 +1,34 @@
+import pytest
+
+from lossbench.report import assemble, notes
+from lossbench.report.costs import cost_table, spent
+from tests.report.factory import write_run
+
+NOW = 1_800_000_000.0
+
+
+def test_costs_are_means_over_finished_seeds(tmp_path):
+    for seed, seconds in ((0, 60.0), (1, 80.0)):
+        costs = {"time/train_s": seconds, "perf/peak_mem_gib": 2.0, "perf/gpu_hours": seconds / 3600}
+        write_run(tmp_path, "focal", seed, metrics={"test/em": 0.5, **costs})
+    write_run(tmp_path, "focal", 2, status="failed")
+    found = cost_table(assemble([tmp_path], now=NOW).tables[0])
+    assert [metric.name for metric in found.metrics] == ["time/train_s", "perf/peak_mem_gib", "perf/gpu_hours"]
+    assert found.rows[0].means == pytest.approx((70.0, 2.0, 70 / 3600))
+
+
+def test_no_costs_are_no_table(tmp_path):
+    write_run(tmp_path, "focal", 0, metrics={"test/em": 0.5})
+    assert cost_table(assemble([tmp_path], now=NOW).tables[0]) is None
+
+
+def test_what_failed_runs_took_is_told_apart(tmp_path):
+    for seed, status in ((0, "finished"), (1, "failed"), (2, "failed")):
+        metrics = {"test/em": 0.5, "perf/gpu_hours": 0.5} if status == "finished" else None
+        write_run(tmp_path, "focal", seed, metrics=metrics, status=status)  # each of them took 90 seconds
+    report = assemble([tmp_path], now=NOW)
+    found = spent(report.records)
+    assert (found.runs, found.unused_runs) == (3, 2)
+    assert (found.hours, found.unused_hours) == pytest.approx((270 / 3600, 180 / 3600))
+    assert (found.gpu_hours, found.unused_gpu_hours) == (0.5, None)
+    assert "0.05 hours by 2 runs not in the tables" in notes.spent_words(report)
