@@ -107,10 +107,9 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: `explain` says them better
     _register_sweeps()
     sys.path.insert(0, "")  # a loss of one's own may lie in the present folder
-    if any(argument.startswith("loss._target_=") for argument in sys.argv) and not any(
-        argument.startswith("loss=") for argument in sys.argv
-    ):
-        sys.argv.append("loss=custom")
+    own = next((k for k, argument in enumerate(sys.argv) if argument.startswith("loss._target_=")), None)
+    if own is not None and not any(argument.startswith("loss=") for argument in sys.argv):
+        sys.argv.insert(own, "loss=custom")  # beside the others: argparse takes overrides from one place only
     try:
         _application()
     except LossbenchError as error:

@@ -177,7 +177,7 @@ class TrainerConfig(Section):
         if self.tokens_per_step is None and self.accumulate % self.devices:
             raise ValueError(
                 f"trainer.accumulate={self.accumulate} forward passes of a step cannot be shared evenly by "
-                f"trainer.devices={self.devices}: set trainer.accumulate to a multiple of it, and batch_size accordingly"
+                f"trainer.devices={self.devices}: make trainer.accumulate a multiple of it, and adapt batch_size"
             )
         return self
 

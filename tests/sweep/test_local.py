@@ -85,3 +85,17 @@ def test_a_loss_of_ones_own_in_the_present_folder_runs_in_a_sweep(tmp_path: Path
     done = train(tmp_path / "runs", "-m", "loss._target_=mine.MyLoss", *SMALL)
     assert done.returncode == 0, done.stderr
     assert list(states(tmp_path / "runs").values()) == ["finished"]
+
+
+def test_hydras_basic_launcher_gives_every_job_a_process_of_its_own_as_well():
+    from hydra import compose, initialize_config_dir
+
+    from lossbench import resources
+
+    with initialize_config_dir(str(resources.folder("conf")), version_base="1.3"):
+        launchers = [
+            compose("config", [f"hydra/launcher={name}"], return_hydra_config=True).hydra.launcher
+            for name in ("local", "basic")
+        ]
+    assert launchers[0] == launchers[1]
+    assert launchers[1]._target_.endswith("local.LocalLauncher")

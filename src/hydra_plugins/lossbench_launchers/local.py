@@ -1,8 +1,11 @@
-"""`hydra/launcher=local`: every job of a multirun in a process of its own, on this machine."""
+"""`hydra/launcher=local`: every job of a multirun in a process of its own, on this machine.
+
+Hydra's own `basic` launcher, which runs all jobs in one process, is this one as well: what one job leaves behind (CUDA
+memory, random state, an open wandb run) must not reach the next.
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from hydra.core.config_store import ConfigStore
@@ -15,7 +18,8 @@ SCHEMA = {
     "_target_": "hydra_plugins.lossbench_launchers.local.LocalLauncher",
     "workers": 1,  # runs at a time
 }
-ConfigStore.instance().store(group="hydra/launcher", name="local", node=SCHEMA, provider="lossbench")
+for name in ("local", "basic"):
+    ConfigStore.instance().store(group="hydra/launcher", name=name, node=SCHEMA, provider="lossbench")
 
 
 class LocalLauncher(Launcher):
@@ -27,21 +31,12 @@ class LocalLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Check every composed job before the first one starts, then run them all."""
-        from lossbench.app import plain
-        from lossbench.config import parse
         from lossbench.errors import ConfigError
-        from lossbench.run import check
         from lossbench.sweep.local import launch
-        from lossbench.sweep.plan import plan
-        from lossbench.training.objective import twins
+        from lossbench.sweep.start import prepare
 
-        if self.workers < 1:
-            raise ConfigError(f"hydra.launcher.workers={self.workers} must be at least 1.")
-        loader = self.hydra_context.config_loader
-        configs = [parse(plain(loader.load_sweep_config(self.config, list(given)))) for given in job_overrides]
-        for config in configs:
-            check(config)
-        for sentence in twins(configs):
-            print(f"warning: {sentence}", file=sys.stderr)
-        launch(plan(configs), self.workers)
+        if not isinstance(self.workers, int) or self.workers < 1:
+            raise ConfigError(f"hydra.launcher.workers={self.workers} must be a whole number of at least 1.")
+        if sweep := prepare(self.hydra_context, self.config, job_overrides):
+            launch(sweep, self.workers)
         return []

@@ -16,8 +16,8 @@ lossbench losses show focal
 
 Exit codes:
 0  fine
-1  a run or a check failed, or something is missing
-2  wrong usage or configuration
+1  a run or a check failed, or a model or dataset cannot be used
+2  wrong usage or configuration, or a name that is not there
 3  report --strict: runs are missing or not finished
 4  wandb or the model hub refuses, or cannot be reached
 5  a file or folder cannot be written

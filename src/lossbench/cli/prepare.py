@@ -9,7 +9,7 @@ import typer
 from .application import HYDRA, Json, app
 
 
-@app.command(context_settings=HYDRA)
+@app.command(context_settings=HYDRA, options_metavar="out=FOLDER [--json] [KEY=VALUE]...")
 def prepare(context: typer.Context, as_json: Json = False) -> None:
     """Write a dataset as rows of tokens, in the Parquet schema of the vision-loss paper's code.
 

@@ -118,6 +118,7 @@ def retry(which: Which, runs: Runs = DEFAULT, as_json: Json = False) -> None:
     """
     from lossbench.sweep.control import retry, target
 
+    sys.path.insert(0, "")  # a loss of one's own may lie in the present folder
     again, arrays = retry(target(runs, which))
     if as_json:
         print(json.dumps({"started": list(again), "arrays": list(arrays)}, indent=2))

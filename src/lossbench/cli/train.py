@@ -9,7 +9,9 @@ import typer
 from .application import HYDRA, app
 
 
-@app.command(context_settings={**HYDRA, "help_option_names": []}, add_help_option=False)
+@app.command(
+    context_settings={**HYDRA, "help_option_names": []}, add_help_option=False, options_metavar="[-m] [KEY=VALUE]..."
+)
 def train(context: typer.Context) -> None:
     """Fine-tune under a loss; takes Hydra's arguments, like `python train.py`.
 

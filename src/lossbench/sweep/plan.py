@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lossbench.config import RunConfig
-from lossbench.identity import Identity, identify
+from lossbench.identity import Identity, identify, reading_once
 from lossbench.tracking.files import write_json
-from lossbench.tracking.record import find_folder, read_result
+from lossbench.tracking.record import read_result
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep."""
+    """One run of a sweep: what to run, who it is, and its folder."""
 
     config: RunConfig
     identity: Identity
-
-    @property
-    def folder(self) -> Path:
-        return find_folder(self.config, self.identity)
+    folder: Path
 
     @property
     def state(self) -> str:
         """`finished`, `failed` or `interrupted` by its own record, else `missing`."""
-        result = read_result(self.folder)
-        return str(result["status"]) if result else "missing"
+        return recorded_state(self.folder)
 
     @property
     def reason(self) -> str:
@@ -37,21 +34,53 @@ class Job:
         return str((result.get("error") or {}).get("message", "")) if result else ""
 
 
+def recorded_state(folder: Path) -> str:
+    """What a run's own record says: the status of result.json; `interrupted` where it began and never said how it
+    ended; `missing` where it never began. Whether it is being run just now is not looked at."""
+    if result := read_result(folder):
+        return str(result["status"])
+    return "interrupted" if (folder / "run.json").exists() else "missing"
+
+
 def plan(configs: Sequence[RunConfig]) -> list[Job]:
     """One job a distinct run, in the given order: the same identity twice is one run."""
-    jobs = {identity.id: Job(config, identity) for config in configs for identity in [identify(config)]}
+    jobs: dict[str, Job] = {}
+    known: dict[Path, dict[str, Path]] = {}  # study -> id -> folder
+    with reading_once():
+        for config in configs:
+            identity = identify(config)
+            if identity.id in jobs:
+                continue
+            study = Path(config.paths.runs).expanduser() / config.study
+            if study not in known:
+                known[study] = run_folders(study)
+            jobs[identity.id] = Job(config, identity, known[study].get(identity.id, study / identity.folder))
     return list(jobs.values())
 
 
-def expect(jobs: Sequence[Job]) -> None:
-    """Add the jobs to `sweep.json` of their studies, so that a report shows what is missing."""
+def run_folders(study: Path) -> dict[str, Path]:
+    """The run folders of a study by id; of two with one id, the first by name, as `find_folder` has it."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(study) if "-" in entry.name)
+    except FileNotFoundError:
+        return {}
+    return {name.rpartition("-")[2]: study / name for name in reversed(names)}
+
+
+def expect(jobs: Sequence[Job], baseline: str | None = None) -> None:
+    """Add the jobs to `sweep.json` of their studies, so that a report shows what is missing; `baseline` is the loss
+    that the others are compared with."""
     for study in dict.fromkeys(job.folder.parent for job in jobs):
         study.mkdir(parents=True, exist_ok=True)
         file = study / "sweep.json"
-        earlier = json.loads(file.read_text(encoding="utf-8"))["runs"] if file.exists() else []
-        known = {run["id"]: run for run in earlier}
+        earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"runs": []}
+        known = {run["id"]: run for run in earlier["runs"]}
         known |= {job.identity.id: _expected(job) for job in jobs if job.folder.parent == study}
-        write_json(file, {"schema": 1, "runs": list(known.values())})
+        compared_with = baseline or earlier.get("baseline")
+        named = {"baseline": compared_with} if compared_with else {}
+        content = {"schema": 1, **named, "runs": list(known.values())}
+        if content != earlier:  # the same command again changes nothing
+            write_json(file, content)
 
 
 def _expected(job: Job) -> dict[str, str | int]:

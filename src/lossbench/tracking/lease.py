@@ -142,7 +142,7 @@ def is_alive(folder: Path, holder: Holder, clock: Path | None = None, stale: flo
         last = (folder / f".alive-{holder.token}").stat().st_mtime
     except FileNotFoundError:
         return False
-    if holder.host == platform.node() and _start_of(holder.pid) != holder.started and not _is_locked(folder):
+    if holder.host == platform.node() and _start_of(holder.pid) != holder.started and not is_locked(folder):
         return False
     if clock is not None:
         clock.touch()
@@ -150,7 +150,7 @@ def is_alive(folder: Path, holder: Holder, clock: Path | None = None, stale: flo
     return now - last <= stale
 
 
-def _is_locked(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Whether a process on this machine has the record open."""
     with contextlib.suppress(FileNotFoundError), (folder / ".lock").open("r+") as file:
         try:

@@ -1,0 +1,1 @@
+"""The runs of a sweep as jobs of a SLURM cluster."""
