@@ -6,7 +6,7 @@ READY_DEV := .venv/.ready-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help setup demo test lint format report bench slurm-test docs reference reference-check audit release-check
+.PHONY: help setup demo test test-slow lint format report bench slurm-test docs reference reference-check audit release-check
 
 help:    ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -36,15 +36,19 @@ bench: $(READY_DEV)    ## speed and memory of the fused LM head, of training and
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/report.py
 
-test: $(READY_DEV)    ## the test suite
-	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+PYTEST := HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+test: $(READY_DEV)    ## the test suite but for what is slow
+	$(PYTEST) -m 'not slow and not slurm'
+
+test-slow: $(READY_DEV)    ## the slow rest: real signals, two processes, the page in a browser, wandb's client, docs, examples
+	$(PYTEST) -m 'slow and not slurm'
 
 SLURM := slurm-wlm munge slurmdbd mariadb-server-core mariadb-client-core
 
 slurm-test: $(READY_DEV)    ## sweeps on a real SLURM cluster in a temporary folder; as root, on Debian or Ubuntu (12 minutes)
 	dpkg -s $(SLURM) >/dev/null 2>&1 || (apt-get update && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $(SLURM))
-	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest tests/slurm -m slurm --numprocesses 4 --dist loadfile
+	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest tests/slurm -m slurm --numprocesses 5 --dist loadfile
 
 lint: $(READY_DEV)    ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .
@@ -56,7 +60,7 @@ format: $(READY_DEV)    ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 docs: $(READY_DEV)    ## the documentation as a site in build/site; a broken link is an error
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo build/site/index.html
 
 REFERENCE := loss_docs cli_docs config_docs metric_docs

@@ -2,11 +2,12 @@
 
     python benchmarks/head.py                    # all shapes, about an hour; writes benchmarks/results/head.md
     python benchmarks/head.py --quick            # one small shape, under two minutes; prints the table
-    python benchmarks/head.py --only 512x512x32000 --rounds 7
+    python benchmarks/head.py --only 512x512x32000,float32,trained --rounds 7    # one table again
 
 Time is CPU seconds of one thread, all methods of a table in turn in one fresh process, the ratio taken within each
 round, the median over the rounds. Memory is the high-water mark of a fresh process a method (VmHWM after clear_refs),
-less what stood before and the gradients that are returned. A goal is the largest ratio to be reached.
+less what stood before and the gradients that are returned. A goal is the largest ratio to be reached. Every number is
+kept in benchmarks/results/head.json, from which the page is written, so that tables can be measured one by one.
 
 Other people's code is measured where it is installed: pip install EMOLoss kornia, and without dependencies
 pip install --no-deps cut-cross-entropy segmentation-models-pytorch.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import json
 import os
 import platform
@@ -23,14 +25,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from head_cases import BASE, CUT, EMO_AUTHORS, KORNIA, LOVASZ_AUTHORS, PLAIN, PRODUCTS, SMALL, TORCH, Setting
 
-RESULTS = Path(__file__).parent / "results" / "head.md"
+RESULTS = Path(__file__).parent / "results"
 SHAPES = ("512x512x32000", "2048x1024x32000", "1024x896x151936")
 KINDS = {  # our losses by the kind that a goal is about
     "cross_entropy": "TargetLoss",
@@ -154,61 +156,158 @@ def ratio(times: dict[str, list[float]], name: str, base: str = BASE) -> float:
     return statistics.median(a / b for a, b in zip(times[name], times[base], strict=True))
 
 
-# ------------------------------------------------------------------------------------------------------- the tables
+# ----------------------------------------------------------------------------------------------------- what is measured
 
 
-def table(
-    shape: str, dtype: str, how: str, names: list[str], rounds: int, verdicts: Verdicts, *, memory: bool = True
-) -> str:
-    """One table: methods at one shape and dtype; `how` is trained, frozen or two threads."""
-    common = {"shape": shape, "dtype": dtype, "frozen": how == "frozen"}
-    title = f"{shape}, {dtype}, {how}"
-    print(title, file=sys.stderr)
-    threads = 2 if how == "two threads" else 1
-    times = in_a_fresh_process(names=[BASE, PRODUCTS, *names], rounds=rounds, threads=threads, **common)
+@dataclass(frozen=True)
+class Table:
+    """Methods at one shape and dtype; `how` is trained, frozen or two threads."""
+
+    shape: str
+    dtype: str
+    how: str
+    names: tuple[str, ...]
+    memory: bool = True
+
+    @property
+    def title(self) -> str:
+        return f"{self.shape},{self.dtype},{self.how}"
+
+    def measure(self, rounds: int) -> dict[str, Any]:
+        common = {"shape": self.shape, "dtype": self.dtype, "frozen": self.how == "frozen"}
+        threads = 2 if self.how == "two threads" else 1
+        times = in_a_fresh_process(names=[BASE, PRODUCTS, *self.names], rounds=rounds, threads=threads, **common)
+        measured = [name for name in times or () if name != PRODUCTS] if self.memory else []
+        return {"times": times, "memory": {name: in_a_fresh_process(memory=name, **common) for name in measured}}
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Extra memory against tokens and vocabulary, and the time of our Lovasz-softmax against tokens."""
+
+    title: str = "growth"
+    methods: tuple[str, ...] = ("cross_entropy", "emo", "lovasz_softmax")
+
+    def measure(self, rounds: int) -> dict[str, Any]:
+        sizes = [(512, 32000), (2048, 32000), (8192, 32000), (1024, 8000), (1024, 128000)]
+        memory = {
+            f"{n}x64x{v}": [in_a_fresh_process(memory=m, shape=f"{n}x64x{v}") for m in (BASE, *self.methods)]
+            for n, v in sizes
+        }
+        seconds = {}
+        for n in (512, 1024, 2048):
+            times = in_a_fresh_process(names=[BASE, "lovasz_softmax"], rounds=rounds, shape=f"{n}x64x32000")
+            seconds[n] = statistics.median(times["lovasz_softmax"])
+        return {"memory": memory, "seconds": seconds}
+
+
+@dataclass(frozen=True)
+class HalfIgnored:
+    """The time of a batch half of whose labels are ignored, to that of the whole batch."""
+
+    title: str = "half ignored"
+    shape: str = SHAPES[0]
+
+    def measure(self, rounds: int) -> dict[str, Any]:
+        whole, half = (
+            in_a_fresh_process(shape=self.shape, ignored=share, names=[BASE, "focal"], rounds=rounds)
+            for share in (0.0, 0.5)
+        )
+        return {"ratio": statistics.median(half["focal"]) / statistics.median(whole["focal"])}
+
+
+def everything() -> list[Table | Growth | HalfIgnored]:
+    few = ("cross_entropy", SMALL, "squentropy", PLAIN, "emo", "generalized_dice", "lovasz_softmax")
+    found: list[Table | Growth | HalfIgnored] = []
+    for shape, dtype in itertools.product(SHAPES, ("float32", "bfloat16")):
+        ours = tuple(OURS) if shape != SHAPES[2] else few
+        others = (CUT, EMO_AUTHORS) if dtype == "float32" and shape != SHAPES[2] else (CUT,)
+        others += (TORCH,) if (shape, dtype) == (SHAPES[0], "float32") else ()  # minutes a call at the other shapes
+        found.append(Table(shape, dtype, "trained", ours + others))
+    for shape in SHAPES:
+        found.append(Table(shape, "float32", "frozen", ("cross_entropy", "focal", "lovasz_softmax"), memory=False))
+    found.append(Table(SHAPES[1], "float32", "two threads", ("focal", "emo"), memory=False))
+    lovasz = ("lovasz_softmax", LOVASZ_AUTHORS, KORNIA)
+    found.append(Table("512x64x32000", "float32", "trained", lovasz, memory=False))
+    return [*found, HalfIgnored(), Growth()]
+
+
+QUICK = Table("256x256x16000", "float32", "trained", ("cross_entropy", SMALL, "squentropy", "emo", "lovasz_softmax"))
+
+# ---------------------------------------------------------------------------------------------------------- the page
+
+
+def page(results: dict[str, Any]) -> str:
+    verdicts = Verdicts()
+    parts = []
+    for part in everything():
+        found = results.get(part.title)
+        if found is None:
+            continue
+        write = {Table: table, Growth: growth, HalfIgnored: half_ignored}[type(part)]
+        parts.append(write(part, found, verdicts))
+    asked = verdicts.met + len(verdicts.missed)
+    lines = [f"{verdicts.met} of {asked} goals are met." + (" Missed:" if verdicts.missed else "")]
+    lines += ["", *(f"- {line}" for line in verdicts.missed)]
+    return "\n".join([heading(results), *lines, "", *parts]).rstrip() + "\n"
+
+
+def heading(results: dict[str, Any]) -> str:
+    machines = sorted({found["machine"] for found in results.values()})
+    return (
+        f"# The fused head against whole logits\n\n{'; '.join(machines)}. Made by `python benchmarks/head.py`. Ratios "
+        "within a round hold on a shared machine, seconds do not. *To matrix products*: to the three products of the "
+        "head alone (two where it is frozen), the least that there is to compute.\n"
+    )
+
+
+def table(part: Table, found: dict[str, Any], verdicts: Verdicts) -> str:
+    times, extra = found["times"], found["memory"]
+    title = f"{part.shape}, {part.dtype}, {part.how}"
     if times is None:
         return f"## {title}\n\nnot measured: the process ended early\n"
-    measured = [name for name in times if name != PRODUCTS]
-    extra = {name: in_a_fresh_process(memory=name, **common) for name in measured} if memory else {}
     base = extra.get(BASE)
+    clock = "wall" if part.how == "two threads" else "CPU"
     lines = [
-        f"## {title} ({rounds} rounds)",
+        f"## {title}",
         "",
-        f"| method | {'CPU' if threads == 1 else 'wall'} s | time ratio | goal | to matrix products | extra MB "
-        "| memory ratio | goal |",
+        f"{len(times[BASE])} rounds.",
+        "",
+        f"| method | {clock} s | time ratio | goal | to matrix products | extra MB | memory ratio | goal |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name in times:
-        found = ratio(times, name)
-        goal = TIME_GOALS.get((dtype, how), {}).get(KINDS.get(name, "")) if shape in SHAPES else None
-        cells = [name, f"{statistics.median(times[name]):.2f}", f"{found:.2f}"]
-        cells += [verdicts.of(f"time of {name}, {title}", found, goal), f"{ratio(times, name, PRODUCTS):.2f}"]
+        cells = [name, f"{statistics.median(times[name]):.2f}", f"{ratio(times, name):.2f}"]
+        goal = TIME_GOALS.get((part.dtype, part.how), {}).get(KINDS.get(name, "")) if part.shape in SHAPES else None
+        cells += [verdicts.of(f"time of {name}, {title}", ratio(times, name), goal)]
+        cells += [f"{ratio(times, name, PRODUCTS):.2f}"]
         size = extra.get(name)
         if size is None or not base:
             cells += ["", "", ""]
         else:
-            goal = memory_goal(shape, dtype, name, base) if how == "trained" else None
+            goal = memory_goal(part, name, base)
             cells += [f"{size / 1e6:.0f}", f"{size / base:.3f}"]
             cells += [verdicts.of(f"memory of {name}, {title}", size / base, goal)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines + comparisons(times, extra, title, verdicts)) + "\n"
 
 
-def memory_goal(shape: str, dtype: str, name: str, base: float) -> float | None:
+def memory_goal(part: Table, name: str, base: float) -> float | None:
     """The largest ratio to the extra memory of whole logits."""
     kind = KINDS.get(name, "")
-    n, _, v = (int(size) for size in shape.split("x"))
-    if kind == "EMO" and n < 2048:
+    n, _, v = (int(size) for size in part.shape.split("x"))
+    if part.how != "trained" or part.shape not in SHAPES or (kind == "EMO" and n < 2048):
         return None
-    if kind == "Lovasz" and dtype == "float32":  # and 4 bytes for each pair of a token and a class that occurs
-        return 0.06 + 4 * n * len(set(Setting(f"{n}x1x{v}", dtype, frozen=True).labels.tolist())) / base
-    return MEMORY_GOALS.get(dtype, {}).get(kind)
+    if kind == "Lovasz" and part.dtype == "float32":  # and 4 bytes for each pair of a token and a class that occurs
+        occur = len(set(Setting(f"{n}x1x{v}", part.dtype, frozen=True).labels.tolist()))
+        return 0.06 + 4 * n * occur / base
+    return MEMORY_GOALS.get(part.dtype, {}).get(kind)
 
 
 def comparisons(times: Any, extra: dict[str, float], title: str, verdicts: Verdicts) -> list[str]:
     """Sentences about other people's code in the same table."""
     lines = []
-    for ours, theirs, time_goal, memory_goal_ in (
+    for ours, theirs, time_goal, memory_limit in (
         ("cross_entropy", CUT, 1.0, 0.15),
         ("emo", EMO_AUTHORS, 0.40, 0.06),
         ("lovasz_softmax", LOVASZ_AUTHORS, 1 / 50, None),
@@ -221,102 +320,63 @@ def comparisons(times: Any, extra: dict[str, float], title: str, verdicts: Verdi
         line = f"{ours} takes {found:.3g} of the time of {theirs}{f' ({cell})' if cell else ''}"
         if extra.get(ours) and extra.get(theirs):
             share = extra[ours] / extra[theirs]
-            cell = verdicts.of(f"memory of {ours} to {theirs}, {title}", share, memory_goal_)
+            cell = verdicts.of(f"memory of {ours} to {theirs}, {title}", share, memory_limit)
             line += f" and {share:.3g} of its memory{f' ({cell})' if cell else ''}"
         lines += ["", line + "."]
     return lines
 
 
-def growth(tokens: list[int], verdicts: Verdicts) -> str:
-    """Extra memory against tokens and vocabulary, and the time of our Lovasz-softmax against tokens."""
-    methods = ["cross_entropy", "emo", "lovasz_softmax"]
-    lines = ["## Growth (float32, H = 64, trained)", "", f"| N | V | whole logits MB | {' MB | '.join(methods)} MB |"]
-    lines.append("|--:|--:|" + "--:|" * (1 + len(methods)))
-    for n, v in [*((n, 32000) for n in tokens), (1024, 8000), (1024, 128000)]:
-        found = [in_a_fresh_process(memory=m, shape=f"{n}x64x{v}") for m in (BASE, *methods)]
-        lines.append(f"| {n} | {v} | " + " | ".join("" if x is None else f"{x / 1e6:.0f}" for x in found) + " |")
-    seconds = {
-        n: statistics.median(
-            in_a_fresh_process(names=[BASE, "lovasz_softmax"], rounds=5, shape=f"{n}x64x32000")["lovasz_softmax"]
-        )
-        for n in (512, 1024, 2048)
-    }
+def growth(part: Growth, found: dict[str, Any], verdicts: Verdicts) -> str:
+    lines = ["## Growth (float32, H = 64, trained)", ""]
+    lines += [f"| N | V | whole logits MB | {' MB | '.join(part.methods)} MB |", "|--:|--:|" + "--:|" * 4]
+    for shape, sizes in found["memory"].items():
+        n, _, v = shape.split("x")
+        lines.append(f"| {n} | {v} | " + " | ".join("" if x is None else f"{x / 1e6:.0f}" for x in sizes) + " |")
+    seconds = {int(n): value for n, value in found["seconds"].items()}
     for n in (512, 1024):
-        found = seconds[2 * n] / seconds[n]
-        cell = verdicts.of(f"time of lovasz_softmax from {n} to {2 * n} tokens", found, 2.6)
-        lines += ["", f"lovasz_softmax: {2 * n} tokens take {found:.2f} times as long as {n} ({cell})."]
+        times = seconds[2 * n] / seconds[n]
+        cell = verdicts.of(f"time of lovasz_softmax from {n} to {2 * n} tokens", times, 2.6)
+        lines += ["", f"lovasz_softmax: {2 * n} tokens take {times:.2f} times as long as {n} ({cell})."]
     return "\n".join(lines) + "\n"
 
 
-def half_ignored(shape: str, rounds: int, verdicts: Verdicts) -> str:
-    whole, half = (
-        in_a_fresh_process(shape=shape, ignored=share, names=[BASE, "focal"], rounds=rounds) for share in (0.0, 0.5)
-    )
-    found = statistics.median(half["focal"]) / statistics.median(whole["focal"])
-    cell = verdicts.of(f"half of the labels ignored, {shape}", found, 0.6)
-    return f"## Half of the labels ignored\n\nAt {shape} focal takes {found:.2f} of its whole time ({cell}).\n"
+def half_ignored(part: HalfIgnored, found: dict[str, Any], verdicts: Verdicts) -> str:
+    cell = verdicts.of(f"half of the labels ignored, {part.shape}", found["ratio"], 0.6)
+    text = f"At {part.shape} focal takes {found['ratio']:.2f} of its whole time ({cell})."
+    return f"## Half of the labels ignored\n\n{text}\n"
 
 
-def sections(options: argparse.Namespace, verdicts: Verdicts) -> Iterator[str]:
-    """The tables, one by one as they are measured."""
-    rounds = options.rounds
-    if options.quick:
-        names = ["cross_entropy", SMALL, "squentropy", "emo", "lovasz_softmax"]
-        yield table("256x256x16000", "float32", "trained", names, 3, Verdicts(asked=False))
-        return
-    for k, shape in enumerate(options.only or SHAPES):
-        for dtype in ("float32", "bfloat16"):
-            others = [CUT, *([EMO_AUTHORS] if k < 2 and dtype == "float32" else [])]
-            others += [TORCH] if k == 0 and dtype == "float32" else []  # minutes a call at the other shapes
-            yield table(shape, dtype, "trained", [*OURS, *others], rounds, verdicts)
-        yield table(shape, "float32", "frozen", ["cross_entropy", "focal", "lovasz_softmax"], rounds, verdicts)
-    yield table("2048x1024x32000", "float32", "two threads", ["focal", "emo"], rounds, verdicts, memory=False)
-    yield half_ignored("512x512x32000", rounds, verdicts)
-    names = ["lovasz_softmax", LOVASZ_AUTHORS, KORNIA]
-    yield table("512x64x32000", "float32", "trained", names, 2, verdicts, memory=False)
-    yield growth([512, 2048, 8192], verdicts)
-
-
-def heading() -> str:
+def machine() -> str:
     import torch
 
-    return (
-        "# The fused head against whole logits\n\n"
-        f"torch {torch.__version__}, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, "
-        f"{processor()}; `python benchmarks/head.py`. Ratios within a round hold on a shared machine, seconds do not.\n"
-    )
-
-
-def processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else "unknown processor"
-
-
-def summary(verdicts: Verdicts) -> str:
-    asked = verdicts.met + len(verdicts.missed)
-    lines = [f"{verdicts.met} of {asked} goals are met." + (" Missed:" if verdicts.missed else "")]
-    return "\n".join([*lines, "", *(f"- {line}" for line in verdicts.missed)]).rstrip() + "\n"
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")] or ["unknown processor"]
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"torch {torch.__version__}, {platform.machine()} {capability}, {names[0]}, {len(names)} cores"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NxHxV", help=f"these shapes instead of {', '.join(SHAPES)}")
+    parser.add_argument("--only", nargs="+", metavar="TABLE", help="; ".join(part.title for part in everything()))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the file that is written")
-    parser.add_argument("--quick", action="store_true", help="one small shape, printed and not written")
+    parser.add_argument("--quick", action="store_true", help="one small shape, printed and not kept; no goals")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         print(json.dumps(serve(json.loads(options.serve))))
         return
-    verdicts, parts = Verdicts(), []
-    for text in sections(options, verdicts):
-        parts.append(text)
-        print(text, flush=True)
-        if not options.quick:
-            options.out.parent.mkdir(exist_ok=True)
-            options.out.write_text("\n".join([heading(), summary(verdicts), *parts]), encoding="utf-8")
+    if options.quick:
+        print(table(QUICK, QUICK.measure(3), Verdicts(asked=False)))
+        return
+    for part in everything():
+        if options.only and part.title not in options.only:
+            continue
+        print(part.title, file=sys.stderr, flush=True)
+        found = {"machine": machine(), **part.measure(options.rounds)}
+        kept = RESULTS / "head.json"
+        results = {**(json.loads(kept.read_text()) if kept.exists() else {}), part.title: found}
+        kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        (RESULTS / "head.md").write_text(page(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def page(info: LossInfo) -> str:
         if items:
             lines += [f"## {title}", "", *(f"- {item}" for item in items), ""]
     call = ", ".join([f'"{info.name}"', *(f"{k}={_literal(v)}" for k, v in info.defaults.items())])
-    lines += ["## Use", "", "```bash", f"python train.py loss={info.name}", "```", ""]
+    lines += ["## Use", "", "<!-- not run: takes a minute -->", "```bash"]
+    lines += [f"python train.py loss={info.name}", "```", ""]
     lines += ["```python", "from lossbench import losses", "", f"loss = losses.create({call})"]
     passed = "".join(f", {name}={name}" for name in info.needs)
     lines += [f"value = loss(logits, labels{passed})", "```", ""]

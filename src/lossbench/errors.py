@@ -6,6 +6,7 @@ Every message says what was wrong, its value, where it came from and what to do.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -32,6 +33,22 @@ class ModelError(LossbenchError):
 
 class DivergedError(LossbenchError):
     """The loss or a gradient became NaN or infinite during training."""
+
+
+REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.ENAMETOOLONG}
+
+
+class RefusedError(LossbenchError):
+    """The file system refuses a file or folder: no permission, no such place, a full disk."""
+
+    exit_code = 5
+
+
+def refused(error: OSError) -> RefusedError | None:
+    """The sentence for a file system that refuses; None for every other `OSError`, which keeps its traceback."""
+    if error.errno not in REFUSALS or error.filename is None:
+        return None
+    return RefusedError(f"{error.filename}: {error.strerror}. Choose another place, or make this one writable.")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
