@@ -58,8 +58,8 @@ def linear(
         bias: (V,) of the head.
         low_rank: additions to the head's weight, such as LoRA's.
         chunk_tokens: exactly how many tokens' logits exist at a time. By default the logits of up to H tokens lie in
-            the memory of the weight's gradient, and of the others as many exist at a time as fit 24 MiB (at least 128
-            in float32, 512 in bfloat16).
+            the memory of the weight's gradient, and of the others as many exist at a time as fit 24 to 32 MiB (at least
+            128 in float32, 512 in bfloat16).
         memory_bytes: what may be held beyond inputs and returned gradients, where less than the default is wanted.
         reduction, normalizer, context: as in a call of the loss.
 
@@ -255,7 +255,7 @@ def _fused(head: _Inputs, parts: Sequence[_Part]) -> tuple[dict[str, Tensor], Te
     scalar = parts[0].reduction != "none"
     shape = (len(labels), vocabulary, head.weight.shape[1], head.product)
     at_once = plan(*shape, trained=False, gate_only=False, chunk_tokens=head.chunk_tokens).chunk
-    at_once = max(1, min(at_once, len(labels)) // 2)  # distinct labels whose cosines EMO holds
+    at_once = max(1, min(at_once, len(labels)) * 2 // 3)  # distinct labels whose cosines EMO holds
     terms: list[Term] = []
     for part, batch, place in zip(parts, batches, places, strict=True):
         upstream = _upstream(part, batch, dtype) if scalar and part.weight else None

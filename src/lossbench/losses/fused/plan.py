@@ -8,7 +8,8 @@ import torch
 
 from .head import LOW_PRECISION
 
-CHUNK_BYTES = 24 << 20  # logits of one chunk
+CHUNK_BYTES = 32 << 20  # logits of one chunk
+BESIDE_KEPT = 24 << 20  # the same where tokens are kept, whose buffers come on top
 FEWEST_TOKENS = {8: 64, 4: 128, 2: 512}  # of a chunk, by bytes of an element; fewer make the products memory-bound
 
 
@@ -55,7 +56,8 @@ def plan(
     if memory_bytes is None:
         fewest = FEWEST_TOKENS[dtype.itemsize]
         few = 0 < rest <= kept // 2  # most tokens are kept: slower products for the others do not matter
-        return Plan(kept, _evenly(rest, max(CHUNK_BYTES // row, fewest // 2 if few else fewest)))
+        size = BESIDE_KEPT if kept else CHUNK_BYTES
+        return Plan(kept, _evenly(rest, max(size // row, fewest // 2 if few else fewest)))
     summed = 4 * vocabulary * width if trained and dtype in LOW_PRECISION and rest else 0
     room = (memory_bytes - summed) // row
     if gate_only and rest and room < min(rest, FEWEST_TOKENS[dtype.itemsize]):

@@ -80,6 +80,7 @@ class RowGradient:
     target: Tensor  # (b,)
     constant: Tensor | None = None  # (b,)
     of_p_matrix: Tensor | None = None  # (b, V)
+    of_p_scaled: tuple[Tensor, Tensor] | None = None  # (b, V) and (b,): a part of of_p_matrix, not yet multiplied
     dense: Tensor | None = None  # (b, V)
     columns: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # ids (K,), additions (b, K)
     cells: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # rows, ids and additions, (m,) each
@@ -92,6 +93,13 @@ class RowGradient:
         """Add to `constant`, `of_p_matrix` or `dense`, which are None where no term has any."""
         held = getattr(self, name)
         setattr(self, name, addition if held is None else held + addition)
+
+    def add_scaled(self, matrix: Tensor, scale: Tensor) -> None:
+        """Add matrix * scale[:, None] to `of_p_matrix`; the matrix (b, V) is used up."""
+        if self.of_p_scaled is None:
+            self.of_p_scaled = (matrix, scale)
+        else:
+            self.add("of_p_matrix", matrix.mul_(scale[:, None]))
 
     def times(self, mean: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         """(b, H) this gradient, if it is linear in p, times weight (V, H); mean (b, H) is (p - onehot) @ weight."""
@@ -115,6 +123,10 @@ class RowGradient:
         if self.of_p_matrix is not None:
             at_target += p_t * self.of_p_matrix.gather(1, cells).squeeze(1)
             scale = self.of_p_matrix.add_(scale)
+        if self.of_p_scaled is not None:
+            matrix, factor = self.of_p_scaled
+            at_target += p_t * factor * matrix.gather(1, cells).squeeze(1)
+            scale = torch.addcmul(scale, matrix, factor[:, None], out=matrix)
         if self.dense is not None:
             at_target += self.dense.gather(1, cells).squeeze(1)
         out = torch.mul(block.p, scale, out=block.rows)

@@ -31,7 +31,7 @@ class Term:
 
     needs: frozenset[str] = frozenset({SOFTMAX})
     gate_only: ClassVar[bool] = False  # its gradient is gate * (p - onehot)
-    matrices: ClassVar[int] = 1  # of the size of a block that it makes on the way, roughly: blocks are smaller then
+    matrices: int = 1  # of the size of a block that it makes on the way, roughly: blocks are smaller then
     linear_in_p: ClassVar[bool] = False  # its gradient is a number a row times p, and single cells
 
     def __init__(self, loss: object, batch: Batch, place: Place, dtype: torch.dtype, upstream: Tensor | None) -> None:
@@ -175,6 +175,7 @@ class StatisticsTerm(ObservedTerm):
         loss.measure(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64))  # refuses unknown names
         if {"sum_z", "sum_z2", "sum_pz"} & set(self.names):
             self.needs = frozenset({SOFTMAX, SHIFTED if loss.shift_invariant else LOGITS})
+            self.matrices = 2
 
     def _rows(self, block: Block, chosen: Tensor | None) -> Tensor:
         rows = block.shifted if self.loss.shift_invariant else block.logits

@@ -44,7 +44,8 @@ class EMOTerm(ObservedTerm):
         self._distinct, self._which = torch.unique_consecutive(labels, return_inverse=True)
         self._numbers = self._which.tolist()
         self._square = self._unit[self._distinct].to(dtype).square().sum(1)  # 1, or 0 for a row of zeros
-        self._at_once = at_once
+        groups = -(-len(self._distinct) // at_once)
+        self._at_once = -(-len(self._distinct) // max(groups, 1))
         self._held = (0, 0)  # the distinct labels whose cosines are in the buffer
         self._block = -1  # the block whose cosines were asked for last
         self._buffers = Buffers(labels.device)
@@ -90,4 +91,4 @@ class EMOTerm(ObservedTerm):
         if "similarity" in slopes:
             slope = spread(slopes["similarity"], chosen, b)
             out.of_p -= slope * spread(seen["similarity"], chosen, b)
-            out.add("of_p_matrix", self._cosines_of(block).mul_(slope[:, None]))
+            out.add_scaled(self._cosines_of(block), slope)
