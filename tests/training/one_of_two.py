@@ -1,9 +1,12 @@
 """python -m tests.training.one_of_two FOLDER CASES.json: one of two processes that train each case together.
 
 torchrun's variables say which one. Rank 0 writes FOLDER/CASE.safetensors, and what was logged and chosen beside it.
+Every process group has a port of its own, from those of the case: one that begins where another has just ended could
+meet the store of the old one, and wait for ever.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from tests.training.training_at_hand import Lines, train
 
 def main(folder: Path, cases: dict[str, dict]) -> None:
     for name, case in cases.items():
+        os.environ["MASTER_PORT"], again = map(str, case["ports"])
         ranks = Ranks.of(app.compose("trainer.devices=2", "trainer.accumulate=2"))
         journal, settings = Lines(folder / name), ("trainer.devices=2", "trainer.accelerator=cpu", *case["overrides"])
         reached = ranks.rank == 1  # by the signal, which one of them gets alone
@@ -27,6 +31,7 @@ def main(folder: Path, cases: dict[str, dict]) -> None:
             outcome = train(folder / name, *settings, journal=journal, ranks=ranks, dropout=0.0, **stop)
         except Interrupted:
             dist.destroy_process_group()
+            os.environ["MASTER_PORT"] = again
             outcome = train(folder / name, *settings, journal=journal, ranks=ranks, dropout=0.0)
         chosen = [None, None]
         dist.all_gather_object(chosen, [outcome.fitted.best.step, outcome.fitted.best.value, outcome.fitted.done.step])

@@ -38,21 +38,30 @@ CASES: dict[str, dict] = {
 
 def together(folder: Path, *names: str) -> None:
     """Let two processes train these cases; what came out lies in `folder`."""
+    ports = free_ports(2 * len(names))
     cases = folder / "cases.json"
-    cases.write_text(json.dumps({name: CASES[name] for name in names}))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    cases.write_text(
+        json.dumps({name: {**CASES[name], "ports": ports[2 * k : 2 * k + 2]} for k, name in enumerate(names)})
+    )
+    world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[0])}
     command = [sys.executable, "-m", "tests.training.one_of_two", str(folder), str(cases)]
     processes = [
         subprocess.Popen(command, env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"
     ]
     try:
-        assert [process.wait(timeout=600) for process in processes] == [0, 0]
+        assert [process.wait(timeout=900) for process in processes] == [0, 0]
     finally:
         for process in processes:
             process.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listened on a moment ago, all different."""
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
 
 
 @pytest.fixture(scope="module")
