@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
+ROWS = 256  # that are cast at a time; all at once would be a second copy
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class Gradients:
         (stop, w)), as the first addition of all; `weight` (V, H) is where the head's own gradient goes to."""
         head, column = self._head, None if scale is None else scale[:, None]
         inputs = [x[:stop] for x in head.inputs]
-        scaled = inputs if column is None else [torch.mul(x, column, out=torch.empty_like(x)) for x in inputs]
+        scaled = inputs if column is None else [_scaled(x, column) for x in inputs]
         self._weights = [
             None if not wanted else weight if k == 0 else torch.empty_like(head.weights[k])
             for k, wanted in enumerate(self._wanted.weights)
@@ -241,6 +242,16 @@ class Gradients:
         return [*found, self._bias]
 
 
+def _scaled(x: Tensor, column: Tensor) -> Tensor:
+    """x (n, H) * column (n, 1) in the dtype of x."""
+    if x.dtype == column.dtype:
+        return x * column
+    out = torch.empty_like(x)
+    for to, rows, factor in zip(out.split(ROWS), x.split(ROWS), column.split(ROWS), strict=True):
+        to.copy_(rows * factor)
+    return out
+
+
 def _mv(gradient: Tensor, scale: Tensor | None) -> Tensor:
     """(n, V), (n,) or None for ones -> (V,) sum of the scaled rows."""
     return torch.mv(gradient.t(), torch.ones_like(gradient[:, 0]) if scale is None else scale.to(gradient.dtype))
@@ -251,7 +262,9 @@ def _add_product(total: Tensor, gradient: Tensor, weight: Tensor, buffers: Buffe
     if total.dtype == gradient.dtype:
         total.addmm_(gradient, weight)
     else:
-        total += torch.mm(gradient, weight, out=buffers("hidden", tuple(total.shape), gradient.dtype))
+        part = torch.mm(gradient, weight, out=buffers("hidden", tuple(total.shape), gradient.dtype))
+        for rows, addition in zip(total.split(ROWS), part.split(ROWS), strict=True):
+            rows += addition
 
 
 def block_bytes(device: torch.device) -> int:
