@@ -262,9 +262,10 @@ def _summary(name: str, record: Record) -> str:
     metrics, checkpoint = record.summary, record.checkpoint or {}
     what = "validation cross-entropy" if checkpoint["criterion"] == "val/nll" else checkpoint["criterion"]
     lines = [f"{name}: best {what} {checkpoint['value']:.4f} at step {checkpoint['step']}"]
-    if "test/em" in metrics:
-        lines.append(f"  exact match {metrics['test/em']:.1%}")
-    lines.append(f"  perplexity of the targets {metrics['test/ppl']:.3f}")
+    split = "test" if "test/ppl" in metrics else "val"  # evaluation.split
+    if f"{split}/em" in metrics:
+        lines.append(f"  exact match {metrics[f'{split}/em']:.1%}")
+    lines.append(f"  perplexity of the targets {metrics[f'{split}/ppl']:.3f}")
     lines.append(f"  {metrics['time/train_s']:.0f} s training, {metrics['time/eval_s']:.0f} s evaluation")
     lines.append(f"  {record.folder}")
     return "\n".join(lines)

@@ -160,6 +160,7 @@ def _merge_plan(records: list[RunRecord], expected: list[RunRecord]) -> list[Run
             record = replace(
                 record,
                 planned=True,
+                tags=tuple(dict.fromkeys((*record.tags, *planned.tags))),
                 loss=planned.loss if lost else record.loss,
                 model=planned.model if lost else record.model,
                 dataset=planned.dataset if lost else record.dataset,

@@ -271,7 +271,7 @@ def _compare(cells: list[Cell], rows: list[Row]) -> list[Cell]:
     for index, row in enumerate(rows):
         if row.is_baseline or not references:
             continue
-        reference = min(references, key=lambda i: (_distance(rows[i].variant, row.variant), i))
+        reference = min(references, key=lambda i: (*_distance(rows[i].variant, row.variant), i))
         found = statistics.difference(_scaled(cells[index]), _scaled(cells[reference]))
         if found is not None:
             compared[index] = Comparison(rows[reference].label, found)
@@ -301,7 +301,8 @@ def _as_ratio(found: Difference) -> Difference:
     return replace(found, estimate=math.exp(found.estimate), low=low, high=high)
 
 
-def _distance(a: Variant, b: Variant) -> int:
-    """Settings, other than those of the loss, in which two variants differ: the fairest baseline has the fewest."""
+def _distance(a: Variant, b: Variant) -> tuple[bool, int]:
+    """Whether one alone was tuned, and in how many settings, other than those of the loss, two variants differ: the
+    fairest baseline was tuned likewise, and has the fewest."""
     keys = different_settings(a.settings, b.settings)
-    return sum(not key.startswith("loss") for key, _, _ in keys)
+    return a.is_tuned != b.is_tuned, sum(not key.startswith("loss") for key, _, _ in keys)

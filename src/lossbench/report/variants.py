@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,8 @@ from lossbench.errors import ConfigError, nearest
 from lossbench.report.numbers import timestamp
 from lossbench.report.records import UNKNOWN, RunRecord, State
 
+# What tuning on equal terms notes in sweep.json: the best of so many trials, or the default which was the best of them.
+TUNED = re.compile(r"(tuned|untuned-is-best):([1-9][0-9]*)")
 # Keys that say where and how a run was kept, never what it computed.
 NOT_SETTINGS = frozenset({"seed", "study", "name", "paths", "tracking", "hydra", "wandb"})
 
@@ -21,9 +24,11 @@ class Variant:
 
     Attributes:
         label: the loss's name, with the values of `--group-by` in brackets; `name#2`, `name#3` ... for further settings
-            of the same name, oldest first.
+            of the same name, oldest first; with `(tuned, 8 trials)` for the best of so many trials on validation, and
+            `(default, best of 8 trials)` where that is the default setting.
         runs: all its runs but duplicates, by seed; missing ones included.
         differs: (key, value of `name`, value here) of the settings that tell it from the first variant.
+        is_tuned: it is the best of a number of trials, be it the default setting or not.
     """
 
     label: str
@@ -32,6 +37,7 @@ class Variant:
     dataset: str
     runs: tuple[RunRecord, ...]
     differs: tuple[tuple[str, str, str], ...] = ()
+    is_tuned: bool = False
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -75,18 +81,30 @@ def split_variants(records: Sequence[RunRecord], group_by: Sequence[str] = ()) -
 
     variants: list[Variant] = []
     for (model, dataset, loss), groups in sorted(cells.items()):
-        ordered = sorted(groups, key=lambda group: _age(group, groups[group]))
+        # Settings that were chosen by tuning come last, so that the default has the loss's plain name.
+        ordered = sorted(groups, key=lambda group: (_tuning(groups[group]) != "", *_age(group, groups[group])))
         seen: dict[str, list[Mapping[str, Any]]] = defaultdict(list)  # settings of the variants of one name
         for group in ordered:
             runs = tuple(sorted(groups[group], key=lambda run: run.sort_key))
-            name = loss + _suffix(runs, group_by)
+            plain, tuning = loss + _suffix(runs, group_by), _tuning(runs)
+            name = plain + tuning
             number = len(seen[name]) + 1
-            variant = Variant(name if number == 1 else f"{name}#{number}", loss, model, dataset, runs)
-            if number > 1:
-                variant = replace(variant, differs=different_settings(seen[name][0], variant.settings))
+            label = name if number == 1 else f"{name}#{number}"
+            variant = Variant(label, loss, model, dataset, runs, is_tuned=tuning != "")
+            if first_settings := seen[name] or seen.get(plain):
+                variant = replace(variant, differs=different_settings(first_settings[0], variant.settings))
             seen[name].append(variant.settings)
             variants.append(variant)
     return variants
+
+
+def _tuning(runs: Sequence[RunRecord]) -> str:
+    """What is added to the name of a setting that tuning chose; empty for any other."""
+    found = [match for run in runs for tag in run.tags if (match := TUNED.fullmatch(tag))]
+    if not found:
+        return ""
+    match = max(found, key=lambda match: int(match[2]))
+    return f" (tuned, {match[2]} trials)" if match[1] == "tuned" else f" (default, best of {match[2]} trials)"
 
 
 def _suffix(runs: Sequence[RunRecord], group_by: Sequence[str]) -> str:

@@ -75,7 +75,9 @@ def expect(jobs: Sequence[Job], baseline: str | None = None) -> None:
         file = study / "sweep.json"
         earlier = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"runs": []}
         known = {run["id"]: run for run in earlier["runs"]}
-        known |= {job.identity.id: _expected(job) for job in jobs if job.folder.parent == study}
+        for job in jobs:
+            if job.folder.parent == study:  # tags of tuning stay
+                known[job.identity.id] = {**known.get(job.identity.id, {}), **_expected(job)}
         compared_with = baseline or earlier.get("baseline")
         named = {"baseline": compared_with} if compared_with else {}
         content = {"schema": 1, **named, "runs": list(known.values())}

@@ -211,6 +211,12 @@ def _read_plan(path: Path, root: Path, found: Found) -> None:
                 seed=whole(run, "seed", problems),
                 source="plan",
                 planned=True,
+                tags=_tags(run.get("tags")),
                 problems=tuple(f"{where}, entry {number}: {problem}" for problem in problems),
             )
         )
+
+
+def _tags(given: Any) -> tuple[str, ...]:
+    """Words that a plan gives a run: what tuning led to. What is none is left out."""
+    return tuple(one_line(tag) for tag in given if isinstance(tag, str)) if isinstance(given, list) else ()
