@@ -36,7 +36,20 @@ def write(report: Report) -> dict[str, str]:
         "runs": [_run(record) for record in report.records],
         "problems": [{"where": where, "problem": problem} for where, problem in report.problems],
     }
-    return {"report.json": json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"}
+    return {"report.json": _text(tree)}
+
+
+def _text(tree: dict[str, Any]) -> str:
+    """A line a key, and a line an entry of a list: short differences, and several times as fast as indented JSON."""
+
+    def line(value: Any) -> str:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+    parts = []
+    for key, value in tree.items():
+        entries = ",\n".join(map(line, value)) if isinstance(value, list) else ""
+        parts.append(f"{line(key)}: [\n{entries}\n]" if entries else f"{line(key)}: {line(value)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _table(report: Report, index: int) -> dict[str, Any]:
