@@ -270,8 +270,10 @@ def _add_product(total: Tensor, gradient: Tensor, weight: Tensor, buffers: Buffe
 def block_bytes(device: torch.device) -> int:
     """Bytes of a piece for elementwise passes: what fits a core's cache, more where every operator costs a launch.
 
-    With several OpenMP threads that spin, each small operator waits for a scheduler slice on a busy machine.
+    With several OpenMP threads every operator is a parallel region, whose threads have to be woken; threads that spin
+    instead each wait for a scheduler slice on a busy machine.
     """
+    if device.type == "cpu" and torch.get_num_threads() == 1:
+        return 2 << 20
     sleeps = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE" or os.environ.get("GOMP_SPINCOUNT") == "0"
-    cached = device.type == "cpu" and (torch.get_num_threads() == 1 or sleeps)
-    return 1 << 21 if cached else 32 << 20
+    return 8 << 20 if device.type == "cpu" and sleeps else 32 << 20
