@@ -101,10 +101,16 @@ class Head:
         if self.held == start:
             return out
         self.held = start
-        times_transposed(self.inputs[0][start:stop], self.weights[0], out)
+        self.multiply(slice(start, stop), slice(None), out)
+        return out
+
+    def multiply(self, rows: slice, columns: slice, out: Tensor) -> None:
+        """out (n, w) = logits of some rows in some columns, in the dtype of the product."""
+        times_transposed(self.inputs[0][rows], self.weights[0][columns], out)
         for inputs, weight in zip(self.inputs[1:], self.weights[1:], strict=True):
-            out.addmm_(inputs[start:stop], weight.t())
-        return out if self.bias is None else out.add_(self.bias)
+            out.addmm_(inputs[rows], weight[columns].t())
+        if self.bias is not None:
+            out += self.bias[columns]
 
     def blocks(self, logits: Tensor, *, write: bool) -> Iterator[tuple[int, int, Tensor]]:
         """(first, last + 1, rows in float32) of pieces that fit a cache; with `write` changes of rows reach `logits`.

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .head import LOW_PRECISION, Head, block_bytes, times_transposed
+from .head import LOW_PRECISION, Head, block_bytes
 
 
 class Kept:
@@ -46,13 +46,8 @@ class Kept:
         if self._filled:
             return
         self._filled = True
-        head = self._head
         for v, w, block in self._each():
-            times_transposed(head.inputs[0][: self.n], head.weights[0][v:w], block)
-            for inputs, weight in zip(head.inputs[1:], head.weights[1:], strict=True):
-                block.addmm_(inputs[: self.n], weight[v:w].t())
-            if head.bias is not None:
-                block += head.bias[v:w]
+            self._head.multiply(slice(self.n), slice(v, w), block)
 
     def blocks(self, *, write: bool) -> Iterator[tuple[int, int, Tensor]]:
         """(first, last + 1, (rows, V) in float32) of rows that fit a cache; with `write` changes of them are kept."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from .head import Head, block_bytes, times_transposed
+from .head import Head, block_bytes
 from .kept import Kept
 
 
@@ -27,7 +27,6 @@ class Recomputed:
 
     def __init__(self, head: Head, labels: Tensor, start: int) -> None:
         self._head, self._labels, self._start = head, labels[start:], start
-        self._inputs = [x[start:] for x in head.inputs]
         self._sorted, self._order = torch.sort(self._labels, stable=True)
         others = torch.full_like(self._labels, -torch.inf, dtype=head.float_dtype)  # log-sum-exp without the label
         z_t = torch.empty_like(others)
@@ -60,11 +59,7 @@ class Recomputed:
         firsts = torch.searchsorted(self._sorted, self._sorted.new_tensor(edges)).tolist()
         for k, (v, w) in enumerate(pairwise(edges)):
             out = head.buffers("recomputed", (m, w - v), head.dtype)
-            times_transposed(self._inputs[0], head.weights[0][v:w], out)
-            for inputs, weight in zip(self._inputs[1:], head.weights[1:], strict=True):
-                out.addmm_(inputs, weight[v:w].t())
-            if head.bias is not None:
-                out += head.bias[v:w]
+            head.multiply(slice(self._start, None), slice(v, w), out)
             logits = out if out.dtype == head.float_dtype else head.buffers("float", out.shape, head.float_dtype)
             if logits is not out:
                 logits.copy_(out)
