@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from generated import write_or_check
 from typer.cli import get_docs_for_click
 
 from lossbench.cli import app
@@ -83,14 +84,7 @@ def _summaries(command: Any) -> list[tuple[str, str]]:
 
 
 def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if is_stale := not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print("docs/reference/cli.md is not current. Run: python scripts/cli_docs.py", file=sys.stderr)
-        return int(is_stale)
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, page(), "docs/reference/cli.md", "scripts/cli_docs.py")
 
 
 if __name__ == "__main__":

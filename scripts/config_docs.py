@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types
 import yaml
+from generated import write_or_check
 from pydantic import BaseModel
 
 from lossbench import config
@@ -317,14 +318,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if is_stale := not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print("docs/reference/config.md is not current. Run: python scripts/config_docs.py", file=sys.stderr)
-        return int(is_stale)
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, page(), "docs/reference/config.md", "scripts/config_docs.py")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import math
 import sys
 from pathlib import Path
 
+from generated import write_or_check
+
 from lossbench.report.metrics import DEFAULT_COLUMNS, describe
 from lossbench.report.quantities import QUANTITIES, Metric
 
@@ -69,14 +71,7 @@ def _range(metric: Metric) -> str:
 
 
 def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if is_stale := not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print("docs/reference/metrics.md is not current. Run: python scripts/metric_docs.py", file=sys.stderr)
-        return int(is_stale)
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, page(), "docs/reference/metrics.md", "scripts/metric_docs.py")
 
 
 if __name__ == "__main__":
