@@ -28,6 +28,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Caches of 4 KiB, so that a few hundred tokens of vocabulary are several blocks."""
     for module in (head, kept, vocabulary):
         monkeypatch.setattr(module, "block_bytes", lambda device: 1 << 12)
+    monkeypatch.setattr(vocabulary, "TOKENS", 16)
+    monkeypatch.setattr(vocabulary, "COLUMNS", 100)
 
 
 def problem_of(name: str, vocabulary: int = 700, width: int = 30, **keywords: Any) -> Problem:
@@ -61,7 +63,8 @@ def test_blocks_of_the_vocabulary_change_nothing(name: str, width: int, frozen: 
             value = loss(hidden @ weight.T + bias, problem.labels, **problem.context)
         return [value.detach(), *torch.autograd.grad(value, [x for x in (hidden, weight, bias) if x.requires_grad])]
 
-    assert_same(gradients(losses.create(name), memory_bytes=1), gradients(losses.create(name)), 1e-10)
+    for memory in (None, 1):
+        assert_same(gradients(losses.create(name), memory_bytes=memory), gradients(losses.create(name)), 1e-10)
 
 
 @GATED
@@ -87,6 +90,9 @@ def test_certain_and_hopeless_tokens_keep_their_digits():
     for memory in (None, 1):
         found = problem.fused(losses.create("focal"), chunk_tokens=None, memory_bytes=memory)
         assert_same(found, expected, 1e-5)
+    hidden, weight, bias = (x.detach() for x in problem.leaves())
+    value = losses.linear(hidden.requires_grad_(), weight, problem.labels, losses.create("focal"), bias)
+    assert_same([value.detach(), *torch.autograd.grad(value, hidden)], expected[:2], 1e-5)
 
 
 class _Large(TorchDispatchMode):
@@ -125,20 +131,21 @@ def test_logits_of_all_tokens_exist_only_where_the_gradient_will_be(name: str):
     v=st.sampled_from([2, 300, 32_000, 151_936]),
     width=st.sampled_from([1, 64, 896, 4096]),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
-    trained=st.booleans(),
+    wanted=st.sampled_from([{"trained": True}, {"trained": False}, {"trained": False, "only_hidden": True}]),
     gate_only=st.booleans(),
     memory=st.sampled_from([None, 1, 1 << 24, 1 << 40]),
 )
 @settings(max_examples=200)
 def test_a_plan_stays_within_its_memory(
-    n: int, v: int, width: int, dtype: torch.dtype, trained: bool, gate_only: bool, memory: int | None
+    n: int, v: int, width: int, dtype: torch.dtype, wanted: dict[str, bool], gate_only: bool, memory: int | None
 ):
-    found = plan(n, v, width, dtype, trained=trained, gate_only=gate_only, memory_bytes=memory)
-    assert found == plan(n, v, width, dtype, trained=trained, gate_only=gate_only, memory_bytes=memory)
+    found = plan(n, v, width, dtype, **wanted, gate_only=gate_only, memory_bytes=memory)
+    assert found == plan(n, v, width, dtype, **wanted, gate_only=gate_only, memory_bytes=memory)
+    trained = wanted["trained"]
     assert 0 <= found.kept <= min(n, width) and (trained or not found.kept)
     rest = n - found.kept
-    if found.recompute:
-        assert gate_only and memory is not None
+    if found.by_vocabulary:
+        assert gate_only and ("only_hidden" in wanted or memory is not None)
         return
     assert found.chunk >= 1 and (found.chunk <= rest or rest == 0)
     row = v * dtype.itemsize

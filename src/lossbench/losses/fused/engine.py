@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from .kept import Kept
 from .plan import Plan
 from .rows import Block, RowGradient, softmax
 from .terms import Term
-from .vocabulary import Recomputed
+from .vocabulary import Recomputed, online
 
 Blocks = Iterable[tuple[int, int, Tensor]]  # first row, last + 1, and the rows, which may be written to
 
@@ -28,7 +29,8 @@ class Job:
         terms: the losses on the rows of the head.
         labels: (n,) label of each row.
         dtype: of the matrix products.
-        plan: how many tokens' logits exist at a time, by whether the weight's gradient is made in the same pass.
+        plan: how many tokens' logits exist at a time, by whether the weight's gradient is made in the same pass, and
+            whether no other than the hidden states' is.
         outcome: makes the result of the call from the values of the terms; no gradient passes.
         sparing: take smaller buffers than are fastest.
         differentiable: False where no gradient will be asked for.
@@ -38,7 +40,7 @@ class Job:
     terms: Sequence[Term]
     labels: Tensor
     dtype: torch.dtype
-    plan: Callable[[bool], Plan]
+    plan: Callable[[bool, bool], Plan]
     outcome: Callable[[], Tensor]
     sparing: bool
     differentiable: bool
@@ -90,26 +92,43 @@ class Job:
             self._minus_onehot(self.labels[:start], kept.blocks(write=True), log_p)
         recomputed = Recomputed(head, self.labels, start)
         log_p[start:] = recomputed.log_p
-        everything = Block(0, head.n, self.labels, log_p[:, None], log_p=log_p)
+        gate = self._gates_of_all(log_p)
+        gradients = Gradients(head, wanted)
+        weight = torch.empty_like(head.weights[0]) if kept is None and wanted.weights[0] else None
+        gradients.add_columns(recomputed.columns(kept), head.n, gate, weight if kept is None else kept.weight)
+        return gradients.finished()
+
+    def by_vocabulary_once(self, head: Head, wanted: Wanted) -> list[Tensor | None]:
+        """The same where the head is frozen."""
+        log_p, means = online(head, self.labels)
+        gate = self._gates_of_all(log_p)[:, None]
+        pairs = ((mean.mul_(gate) if w else None, None) for mean, w in zip(means, wanted.inputs, strict=True))
+        return [*chain.from_iterable(pairs), None]
+
+    def _gates_of_all(self, log_p: Tensor) -> Tensor:
+        """(n,) gate of every row, from log p of its label, where no term has observed anything yet."""
+        everything = Block(0, len(log_p), self.labels, log_p[:, None], log_p=log_p)
         deferred = [term for term in self.terms if term.deferred]
         for term in deferred:
             term.observe(everything)
         self._evaluate(deferred, True)
         self.backpropagate(deferred)
-        out = RowGradient.zero(log_p)
+        return self._gates(everything)
+
+    def _gates(self, block: Block) -> Tensor:
+        out = RowGradient.zero(block.log_p)
         for term in self.terms:
-            term.gradient(everything, out)
-        gradients = Gradients(head, wanted)
-        weight = torch.empty_like(head.weights[0]) if kept is None and wanted.weights[0] else None
-        gradients.add_columns(recomputed.columns(kept), head.n, out.gate, weight if kept is None else kept.weight)
-        return gradients.finished()
+            term.gradient(block, out)
+        return out.gate
 
     def values_and_gradients(self, head: Head, wanted: Wanted, plan: Plan) -> list[Tensor | None]:
         """Gradients of inputs and weights in turn and of the bias, where the upstream gradients are known before."""
-        if self.only_hidden(wanted) and not plan.recompute:
+        if wanted.only_hidden and plan.by_vocabulary:
+            return self.by_vocabulary_once(head, wanted)
+        if wanted.only_hidden and self.in_one_pass:
             return self.of_frozen_head(head, wanted, plan.chunk)
         kept = Kept(head, plan.kept) if plan.kept else None
-        if plan.recompute:
+        if plan.by_vocabulary:
             return self.by_vocabulary(head, wanted, kept)
         self.observe(head, plan.chunk, kept, differentiable=True)
         self.backpropagate(term for term in self.terms if term.deferred)
@@ -121,13 +140,14 @@ class Job:
             if term.upstream is not None:
                 term.backpropagate(term.place.as_tokens(term.upstream) if term.upstream.dim() else term.upstream)
 
-    def only_hidden(self, wanted: Wanted) -> bool:
-        """Whether one pass will do although some term needs two: the head is frozen, and every gradient is linear in p.
+    @property
+    def in_one_pass(self) -> bool:
+        """Whether one pass will do for a frozen head although some term needs two: every gradient is linear in p.
 
         Then dH = scale (p @ W) + a few rows of W, and p @ W can be made before the scale is known.
         """
         linear = all(term.linear_in_p for term in self.terms if term.upstream is not None or term.deferred)
-        return linear and any(term.deferred for term in self.terms) and not (any(wanted.weights) or wanted.bias)
+        return linear and any(term.deferred for term in self.terms)
 
     def of_frozen_head(self, head: Head, wanted: Wanted, chunk: int) -> list[Tensor | None]:
         """Values of all terms and the gradients of the inputs in a single pass."""
@@ -158,11 +178,7 @@ class Job:
         log_p = torch.empty(stop - start, dtype=head.float_dtype, device=self.labels.device)
         labels = self.labels[start:stop]
         self._minus_onehot(labels, blocks, log_p)
-        block = Block(start, stop, labels, log_p[:, None], log_p=log_p)
-        out = RowGradient.zero(log_p)
-        for term in self.terms:
-            term.gradient(block, out)
-        return out.gate
+        return self._gates(Block(start, stop, labels, log_p[:, None], log_p=log_p))
 
     def _minus_onehot(self, labels: Tensor, blocks: Blocks, log_p: Tensor) -> None:
         """Turn logits into p - onehot, and keep log p of the labels (n,)."""
@@ -215,7 +231,8 @@ class FusedHead(torch.autograd.Function):
         differentiable = job.differentiable and wanted.any
         with _exactly():
             head = job.head(tensors)
-            plan = job.plan(differentiable and job.scalar and wanted.weights[0])
+            made_now = differentiable and job.scalar
+            plan = job.plan(made_now and wanted.weights[0], made_now and wanted.only_hidden)
             if differentiable and job.scalar:
                 ctx.made = _cast(job.values_and_gradients(head, wanted, plan), tensors)
             else:
@@ -249,7 +266,7 @@ class FusedHead(torch.autograd.Function):
             tensors = ctx.saved_tensors
             for term in job.terms:
                 term.backpropagate(given.reshape(-1).index_select(0, term.batch.index))
-            head, plan = job.head(tensors), job.plan(ctx.wanted.weights[0])
+            head, plan = job.head(tensors), job.plan(ctx.wanted.weights[0], False)
             kept = Kept(head, plan.kept) if plan.kept else None
             made = _cast(job.gradients(head, ctx.wanted, plan.chunk, kept), tensors)
         return (None, *made)

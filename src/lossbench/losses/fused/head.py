@@ -150,6 +150,11 @@ class Wanted:
     def any(self) -> bool:
         return any(self.inputs) or any(self.weights) or self.bias
 
+    @property
+    def only_hidden(self) -> bool:
+        """Whether the head is frozen, with all that was added to it."""
+        return not (any(self.weights) or self.bias)
+
 
 class Gradients:
     """Adds up the gradients of a head chunk by chunk; those of weights in float32 where the head is bfloat16."""
@@ -206,7 +211,7 @@ class Gradients:
             for k, rows in enumerate(scaled):
                 total, out = sums[k], self._weights[k]
                 if total is not None:
-                    _add_product(total, gradient, head.weights[k][v:w], head.buffers)
+                    add_product(total, gradient, head.weights[k][v:w], head.buffers)
                 if out is not None:
                     torch.mm(gradient.t(), rows, out=out[v:w])
             if self._bias is not None:
@@ -263,7 +268,7 @@ def _mv(gradient: Tensor, scale: Tensor | None) -> Tensor:
     return torch.mv(gradient.t(), torch.ones_like(gradient[:, 0]) if scale is None else scale.to(gradient.dtype))
 
 
-def _add_product(total: Tensor, gradient: Tensor, weight: Tensor, buffers: Buffers) -> None:
+def add_product(total: Tensor, gradient: Tensor, weight: Tensor, buffers: Buffers) -> None:
     """total += gradient @ weight, the sum in the dtype of `total`."""
     if total.dtype == gradient.dtype:
         total.addmm_(gradient, weight)

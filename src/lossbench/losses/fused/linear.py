@@ -276,11 +276,12 @@ def _fused(head: _Inputs, parts: Sequence[_Part]) -> tuple[dict[str, Tensor], Te
     for low in head.low_rank:
         inputs += [low.inputs(rows).to(head.product), low.up]
 
-    def planned(trained: bool) -> Plan:
+    def planned(trained: bool, only_hidden: bool) -> Plan:
         gate_only = all(term.gate_only for term in terms)
         return plan(
             *shape,
             trained=trained,
+            only_hidden=only_hidden,
             gate_only=gate_only and scalar,
             chunk_tokens=head.chunk_tokens,
             memory_bytes=head.memory_bytes,

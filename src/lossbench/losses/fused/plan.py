@@ -19,12 +19,13 @@ class Plan:
 
     The first `kept` of them have their logits, and then the gradient of these, in the memory of the weight's gradient,
     which is returned in any case and empty until then. The others follow `chunk` at a time in a buffer of their own, or
-    with `recompute` in blocks of the vocabulary: once for the log-sum-exp, once more for the gradient.
+    with `by_vocabulary` in blocks of the vocabulary: once where the head is frozen, else for the log-sum-exp and again
+    for the gradient.
     """
 
     kept: int
     chunk: int
-    recompute: bool = False
+    by_vocabulary: bool = False
 
 
 def plan(
@@ -35,6 +36,7 @@ def plan(
     *,
     trained: bool,
     gate_only: bool,
+    only_hidden: bool = False,
     chunk_tokens: int | None = None,
     memory_bytes: int | None = None,
 ) -> Plan:
@@ -42,7 +44,8 @@ def plan(
 
     Args:
         trained: the weight's gradient is wanted, and in this pass.
-        gate_only: the gradient is a number a token times that of cross-entropy, so that `recompute` is possible.
+        gate_only: the gradient is a number a token times that of cross-entropy, so that `by_vocabulary` is possible.
+        only_hidden: no gradient but the hidden states' is wanted, and in this pass.
         chunk_tokens: exactly so many tokens at a time, none of them kept.
         memory_bytes: what may be held beyond inputs and returned gradients, small vectors apart; by default a chunk has
             `CHUNK_BYTES` but at least `FEWEST_TOKENS`, and the sum over chunks in float32 of a low-precision head's
@@ -50,6 +53,8 @@ def plan(
     """
     if chunk_tokens is not None:
         return Plan(0, _evenly(n, chunk_tokens))
+    if only_hidden and gate_only:
+        return Plan(0, 0, by_vocabulary=True)
     kept = min(n, width) if trained else 0
     rest = n - kept
     row = vocabulary * dtype.itemsize
@@ -61,7 +66,7 @@ def plan(
     summed = 4 * vocabulary * width if trained and dtype in LOW_PRECISION and rest else 0
     room = (memory_bytes - summed) // row
     if gate_only and rest and room < min(rest, FEWEST_TOKENS[dtype.itemsize]):
-        return Plan(kept, 0, recompute=True)
+        return Plan(kept, 0, by_vocabulary=True)
     return Plan(kept, _evenly(rest, max(room, 1)))
 
 
