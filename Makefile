@@ -5,8 +5,9 @@ READY := .venv/.ready
 READY_DEV := .venv/.ready-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
+DEMO ?=    # what `make demo` is to do otherwise, such as DEMO='seed=0 trainer.max_steps=5 evaluation.limit=5'
 
-.PHONY: help setup demo test test-slow lint format report bench slurm-test docs reference reference-check audit release-check
+.PHONY: help setup demo studies picture test test-slow lint format report bench slurm-test docs reference reference-check audit release-check
 
 help:    ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -23,8 +24,24 @@ $(READY_DEV): $(READY)
 	touch $(READY_DEV)
 
 demo: $(READY)    ## 4 losses x 3 seeds on the embedded model, then the report (about 6 minutes on 2 cores after the set-up)
-	$(BIN)/python train.py -m sweep=demo
+	$(BIN)/python train.py -m sweep=demo $(DEMO)
 	$(BIN)/lossbench report runs/demo --out results/demo
+
+picture: $(READY)    ## draw the top of the demo's report for the README, with headless Chromium
+	$(BIN)/python scripts/picture.py
+
+STUDIES := vision_losses emo_lm emo_llama fused_head_7b label_noise small_data calibration memorisation
+WORKERS ?= 1
+
+studies: $(STUDIES:%=study-%)    ## the small version of every study, and its report in results/ (about an hour; WORKERS=2: runs at a time)
+
+study-calibration: SHOWN := test/em,test/confidence/ece,test/confidence/brier,test/confidence/mean,test/nll
+study-label_noise: SHOWN := test/ppl,test/token_accuracy,val/nll
+study-fused_head_7b: SHOWN := val/nll,test/nll,time/train_s,perf/tokens_per_s,perf/peak_memory_mb
+study-%: $(READY_DEV)
+	$(BIN)/python train.py -m sweep=$*_tiny hydra.launcher.workers=$(WORKERS)
+	$(BIN)/lossbench report runs/$*_tiny --out results/$*_tiny --strict $(if $(SHOWN),--metrics $(SHOWN)) \
+	  --format html --format md --format csv --format json
 
 report: $(READY)    ## write results/ from all runs/
 	$(BIN)/lossbench report runs --out results
@@ -77,7 +94,6 @@ audit:    ## known vulnerabilities of the pinned dependencies (needs the API of 
 	build/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
 
 RELEASE := build/release
-DEMO ?= seed=0
 
 release-check: $(READY_DEV)    ## build sdist and wheel, install the wheel in a fresh environment, run the demo on one seed
 	rm -rf $(RELEASE)
@@ -85,5 +101,5 @@ release-check: $(READY_DEV)    ## build sdist and wheel, install the wheel in a 
 	$(PYTHON) -m venv $(RELEASE)/venv
 	$(RELEASE)/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(RELEASE)/dist/*.whl
 	cd $(RELEASE) && venv/bin/lossbench losses check cross_entropy emo focal lovasz_softmax > checks.txt
-	cd $(RELEASE) && venv/bin/lossbench train -m sweep=demo $(DEMO)
+	cd $(RELEASE) && venv/bin/lossbench train -m sweep=demo $(or $(DEMO),seed=0)
 	cd $(RELEASE) && venv/bin/lossbench report runs/demo --strict --out results

@@ -124,8 +124,10 @@ def _section(section: str, default: str) -> list[str]:
         return lines + _loss()
     lines += _table(_rows(f"{section}.", model, file))
     if section == "evaluation":
-        lines += ["### evaluation.mauve", "", "Null unless `evaluation=mauve` is taken, whose defaults these are.", ""]
-        lines += _table(_rows("evaluation.mauve.", config.MauveConfig, CONF / section / "mauve.yaml", inside="mauve"))
+        for name, part in (("mauve", config.MauveConfig), ("memorisation", config.MemorisationConfig)):
+            said = f"Null unless `evaluation={name}` is taken, whose defaults these are."
+            lines += [f"### evaluation.{name}", "", said, ""]
+            lines += _table(_rows(f"evaluation.{name}.", part, CONF / section / f"{name}.yaml", inside=name))
     if issubclass(model, config.OpenSection):
         lines += _own_keys(section, set(model.model_fields))
     return lines

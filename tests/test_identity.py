@@ -17,6 +17,9 @@ from lossbench.identity import identify
         "evaluation.limit=3",
         "dataset.difficulty=easy",
         "dataset.limit=10",
+        "dataset.corrupt_targets=0.2",
+        "evaluation=memorisation",
+        "trainer.fused_head=false",  # differs from auto by rounding
         "peft=lora",
         "model.dtype=bfloat16",
         "model=hf model.path=somebody/else",

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from lossbench.data.prepare import PreparedFile
 
 
+ONLY_SWEEPS = ("hydra.launcher.", "hydra.sweeper.", "sweep.")  # keys that one run has no use for
+
+
 def plain(composed: DictConfig) -> dict:
     """The composed configuration as plain data, without Hydra's own part and the choice of a study."""
     kept = OmegaConf.masked_copy(composed, [str(key) for key in composed if key not in {"hydra", "sweep"}])
@@ -51,9 +54,14 @@ def _application(composed: DictConfig) -> None:
 
 def _refuse_what_only_sweeps_have(composed: DictConfig) -> None:
     """Without -m Hydra would run one job here, and ignore the study and the launcher that were asked for."""
-    launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
-    if launcher != "local":
+    chosen = HydraConfig.get().runtime.choices
+    if (launcher := chosen.get("hydra/launcher")) != "local":
         raise ConfigError(f"hydra/launcher={launcher} starts the runs of a sweep; add -m.")
+    if (sweeper := chosen.get("hydra/sweeper")) != "grid":
+        raise ConfigError(f"hydra/sweeper={sweeper} chooses the runs of a sweep; add -m.")
+    given = [*HydraConfig.get().overrides.hydra, *HydraConfig.get().overrides.task]
+    if idle := [text for text in given if text.lstrip("+~").startswith(ONLY_SWEEPS)]:
+        raise ConfigError(f"{idle[0]} is for sweeps; add -m.")
     if composed.sweep.grid or composed.sweep.seeds:
         raise ConfigError(f"sweep={HydraConfig.get().runtime.choices.get('sweep')} describes many runs; add -m.")
 
@@ -84,6 +92,8 @@ def prepare(arguments: Sequence[str]) -> list[PreparedFile]:
             chosen = compose(*seed_overrides(chosen.dataset.options, positions), *overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from None
+    if chosen.dataset.corrupt_targets:
+        raise ConfigError("Rows are prepared with their own targets: leave dataset.corrupt_targets at 0.")
     task = tasks.create(chosen.dataset)
     task.check_available()
     tokenizer = load_tokenizer(chosen.model)

@@ -57,6 +57,7 @@ class DatasetConfig(OpenSection):
     revision: str | None
     skip_bad: bool  # leave malformed rows out instead of stopping
     limit: PositiveInt | None  # at most so many training examples
+    corrupt_targets: Annotated[float, Field(ge=0, lt=1)]  # share of the training examples with another one's target
     epochs: Annotated[float, Field(gt=0)]  # how long to train unless trainer.max_steps is set
     max_length: PositiveInt | None  # tokens of prompt and target; null: the model's context window
     group_by_length: bool  # similar lengths in one step: less padding
@@ -199,6 +200,14 @@ class MauveConfig(Section):
     ceiling: bool  # human texts against human texts
 
 
+class MemorisationConfig(Section):
+    """Training texts that are reproduced verbatim; `evaluation=memorisation` turns it on."""
+
+    prompt_tokens: PositiveInt  # of a target that the model is given
+    continuation_tokens: PositiveInt  # that it has to reproduce
+    limit: PositiveInt | None  # at most so many training texts, and as many held-out ones
+
+
 class EvaluationConfig(Section):
     split: Literal["validation", "test"]
     limit: PositiveInt | None  # at most so many evaluated examples
@@ -213,6 +222,7 @@ class EvaluationConfig(Section):
     rolling_stride: PositiveInt | None  # null: half of the window
     rolling_bos: Literal["none", "first", "each_window"]
     mauve: MauveConfig | None
+    memorisation: MemorisationConfig | None
 
 
 class TrackingConfig(Section):

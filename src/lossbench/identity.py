@@ -25,7 +25,7 @@ SAMPLE = 1 << 20  # of a large file the first and the last MiB are read, and its
 NEUTRAL = {  # keys that cannot change a number
     "model": "name path revision learning_rate lora_target_modules licence trust_remote_code gradient_checkpointing",
     "dataset": "name path skip_bad",
-    "trainer": "log_every accelerator threads progress fused_head checkpoint_every loader_workers devices strategy",
+    "trainer": "log_every accelerator threads progress checkpoint_every loader_workers devices strategy",
 }
 NO_NUMBERS = ("study", "paths", "tracking")  # whole sections of that kind
 
@@ -55,7 +55,10 @@ SWITCHED = {  # keys of evaluation that change a number only where another one i
     "mauve": "mauve",
     "samples": "samples sample_temperature",
     "rolling": "rolling rolling_max_length rolling_stride rolling_bos",
+    "memorisation": "memorisation",
 }
+# Keys that count only where they say something else: a study of the fused head is two runs, which differ by rounding.
+UNLESS = {("dataset", "corrupt_targets"): 0.0, ("trainer", "fused_head"): "auto"}
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,9 @@ def numbers(config: RunConfig) -> dict[str, Any]:
     for switch, keys in SWITCHED.items():  # off they change no number, nor the id of runs from before they were there
         if not parts["evaluation"][switch]:
             facts["evaluation"] = {key: value for key, value in facts["evaluation"].items() if key not in keys.split()}
+    for (section, key), neutral in UNLESS.items():
+        if facts[section][key] == neutral:
+            del facts[section][key]
     if config.evaluation.mauve and (featurizer := folder_of(config.evaluation.mauve.featurizer)):
         facts["evaluation"]["mauve"]["featurizer"] = content(featurizer)
     facts["peft"] = parts["peft"] if config.peft.method != "none" else None

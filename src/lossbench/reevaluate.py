@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +69,12 @@ def evaluate(what: str, wishes: Wishes) -> Outcome:
 
     from lossbench.data import task as tasks
     from lossbench.data import token_cache
+    from lossbench.data.corruption import training_examples
     from lossbench.data.prepared import with_texts
     from lossbench.data.tokens import tokenize, with_tokens
     from lossbench.evaluation.evaluate import chosen_metrics
     from lossbench.evaluation.evaluate import evaluate as evaluate_model
+    from lossbench.evaluation.memorisation import passages
     from lossbench.evaluation.open_ended import material
     from lossbench.evaluation.whole_texts import whole_texts
     from lossbench.models import locate
@@ -90,10 +93,17 @@ def evaluate(what: str, wishes: Wishes) -> Outcome:
     model, tokenizer = _restored(target)
     examples = with_texts(examples, tokenizer)
     window = min(context_window(model) or sys.maxsize, config.dataset.max_length or sys.maxsize)
-    cache = token_cache.folder(config.paths.cache)
-    tokens = tokenize(
-        examples, tokenizer, window, ends_with_eos=task.ends_with_eos, skip_too_long=task.skip_bad, cache=cache
+    tokens_of = partial(
+        tokenize,
+        tokenizer=tokenizer,
+        max_length=window,
+        ends_with_eos=task.ends_with_eos,
+        skip_too_long=task.skip_bad,
+        cache=token_cache.folder(config.paths.cache),
     )
+    tokens = tokens_of(examples)
+    trained = tokens_of(training_examples(task, config)) if config.evaluation.memorisation else []
+    memorised = passages(config.evaluation, trained, tokens, ends_with_eos=task.ends_with_eos)
     task.notes.count_too_long(config.evaluation.split, len(examples), len(tokens), window)
     examples = with_tokens(examples, tokens)
     task.notes.count_truncated(config.evaluation.split, tokens, window)
@@ -105,6 +115,7 @@ def evaluate(what: str, wishes: Wishes) -> Outcome:
         "max_new_tokens": config.evaluation.max_new_tokens or task.max_new_tokens,
         "stop_strings": list(task.stop_strings),
         "answer_rule": task.answer_rule,
+        "memorised": _digest([passage.given, passage.following] for passage in memorised) if memorised else None,
         "padding": "left to generate, right to score",
     }
     folder = stored.folder_of(target.folder, stored.fingerprint(facts))
@@ -131,6 +142,7 @@ def evaluate(what: str, wishes: Wishes) -> Outcome:
             batch_size=config.evaluation.batch_size,
             material=continued,
             whole_texts=whole,
+            memorised=memorised,
             on_progress=progress.on_progress,
         )
     seconds = time.monotonic() - started
@@ -198,9 +210,9 @@ def _overridden(plain: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
         mine = [override for override in rest if override.startswith("dataset")]
         plain["dataset"] = _compose(*mine).dataset.model_dump(mode="json")
         rest = [override for override in rest if override not in mine]
-    if plain["evaluation"]["mauve"] is None and any(o.startswith("evaluation.mauve.") for o in rest):
-        mauve = _compose("evaluation=mauve").evaluation.mauve
-        plain["evaluation"]["mauve"] = mauve.model_dump(mode="json") if mauve else None
+    for name in ("mauve", "memorisation"):
+        if plain["evaluation"][name] is None and any(o.startswith(f"evaluation.{name}.") for o in rest):
+            plain["evaluation"][name] = getattr(_compose(f"evaluation={name}").evaluation, name).model_dump(mode="json")
     for override in rest:
         key, _, text = override.partition("=")
         *sections, name = key.split(".")

@@ -91,18 +91,20 @@ class _Material:
     tested: Sequence[Example]
     tested_tokens: Sequence[TokenizedExample]
     continued: Any  # texts for MAUVE
+    memorised: Any  # passages of training texts that may be reproduced verbatim
 
 
 def _prepare(config: RunConfig, progress: ProgressDisplay) -> _Material:
     """Load what the run works on; what is missing is said in seconds, before heavy imports."""
     from lossbench.data import task as tasks
+    from lossbench.data.corruption import training_examples
     from lossbench.models import locate, quantisation
 
     task = tasks.create(config.dataset)
     quantisation.check_possible(config)
     locate.check_available(config.model)  # a missing model is said in seconds, not after heavy imports
     task.check_available()
-    train = tasks.load(task, "train", config.dataset.limit)
+    train = training_examples(task, config)
     validation = tasks.load(task, "validation", config.evaluation.validation_limit)
     tested = tasks.load(task, config.evaluation.split, config.evaluation.limit)
 
@@ -115,6 +117,7 @@ def _prepare(config: RunConfig, progress: ProgressDisplay) -> _Material:
     from lossbench.data import token_cache
     from lossbench.data.prepared import with_texts
     from lossbench.data.tokens import tokenize, with_tokens
+    from lossbench.evaluation.memorisation import passages
     from lossbench.models.load import add_peft, context_window, load
     from lossbench.training.context import Context
     from lossbench.training.fit import choose_threads
@@ -143,6 +146,7 @@ def _prepare(config: RunConfig, progress: ProgressDisplay) -> _Material:
         task.notes.count_too_long(split, len(examples), len(tokens), window)
         task.notes.count_truncated(split, tokens, window)
     validation, tested = with_tokens(validation, validation_tokens), with_tokens(tested, tested_tokens)
+    memorised = passages(config.evaluation, train_tokens, tested_tokens, ends_with_eos=task.ends_with_eos)
     for sentence in task.notes.sentences:
         print(f"data: {sentence}", file=sys.stderr)
     objective = create_objective(config.loss)
@@ -152,7 +156,7 @@ def _prepare(config: RunConfig, progress: ProgressDisplay) -> _Material:
     context = Context(objective, tuned, tokenizer, train_tokens)
     measured = Validation(task, validation, validation_tokens, tokenizer, config)
     return _Material(
-        task, tuned, tokenizer, objective, context, train_tokens, measured, tested, tested_tokens, continued
+        task, tuned, tokenizer, objective, context, train_tokens, measured, tested, tested_tokens, continued, memorised
     )
 
 
@@ -216,6 +220,7 @@ def _train_and_evaluate(
         batch_size=config.evaluation.batch_size,
         material=continued,
         whole_texts=whole_texts(task, config.evaluation),
+        memorised=material.memorised,
         on_progress=progress.on_progress,
     )
     record.write_examples(evaluation.rows)

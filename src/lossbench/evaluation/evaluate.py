@@ -18,6 +18,7 @@ from lossbench.evaluation.featurizer import load as load_featurizer
 from lossbench.evaluation.generate import generate
 from lossbench.evaluation.mauve_metrics import best_temperature
 from lossbench.evaluation.mauve_protocol import MauveProtocol, new_tokens
+from lossbench.evaluation.memorisation import Passage, memorisation_rows
 from lossbench.evaluation.metrics import aggregate
 from lossbench.evaluation.open_ended import CONTINUATION, TUNED, TUNING, Draw, Material, greedy_rows, mauve_rows
 from lossbench.evaluation.perplexity import target_nll
@@ -72,6 +73,7 @@ def evaluate(
     batch_size: int = 8,
     material: Material | None = None,
     whole_texts: WholeTexts | None = None,
+    memorised: Sequence[Passage] = (),
     on_progress: OnProgress | None = None,
 ) -> Evaluation:
     """Evaluate `model` on `examples` of one split; `tokenized[i]` are the tokens of `examples[i]`.
@@ -87,8 +89,9 @@ def evaluate(
 
     None takes the task's own, as with `max_new_tokens`. Decoding is greedy unless a `sample_seed` is given (MAUVE
     always samples). With `samples`, exact_match draws so many answers more of each example, with the seeds 0, 1, ...
-    and `sample_temperature`, for pass@k. With `whole_texts`, their perplexity in windows beside everything else. Raises
-    `DataError` where an answer or a choice is asked and a row has no gold one.
+    and `sample_temperature`, for pass@k. With `whole_texts`, their perplexity in windows beside everything else; with
+    `memorised` passages, whether the model goes on with them verbatim. Raises `DataError` where an answer or a choice
+    is asked and a row has no gold one.
     """
     wanted = tuple(task.metrics if metrics is None else metrics)
     _check(task, wanted, examples, tokenized)
@@ -113,6 +116,9 @@ def evaluate(
             others = work.of_continuations(found.evaluated).continuations(featurizer, found, split)
     if whole_texts is not None:
         others = [*others, *whole_text_rows(model, tokenizer, whole_texts, split, batch_size=batch_size)]
+    if memorised:
+        during = work.during("memorisation")
+        others += memorisation_rows(model, tokenizer, memorised, batch_size=batch_size, on_progress=during)
     table = [{name: value for part in parts for name, value in part.items()} for parts in zip(*columns, strict=True)]
     table = rows.filled([*table, *others])
     return Evaluation(aggregate(table, split), table)

@@ -14,6 +14,7 @@ from lossbench.errors import DataError
 from lossbench.evaluation import calibration, formulas, text_statistics
 from lossbench.evaluation.answers import ERROR_CLASSES
 from lossbench.evaluation.mauve_metrics import mauve_metrics
+from lossbench.evaluation.memorisation import MEMORISED, memorisation_metrics
 from lossbench.evaluation.perplexity import bits_per_byte, byte_ppl, ppl, word_ppl
 from lossbench.evaluation.whole_texts import WHOLE_TEXT, whole_text_metrics
 
@@ -21,7 +22,7 @@ Row = Mapping[str, Any]
 
 EXACT_MATCHES = ("em", "em_strict", "em_flexible", "em_seed")
 CHOICES = ("acc", "acc_norm", "acc_bytes", "letter_logprob")
-VIEWS = ("continuation", "tuning", "tuned", WHOLE_TEXT)
+VIEWS = ("continuation", "tuning", "tuned", WHOLE_TEXT, MEMORISED)
 PREFIXES = {"validation": "val"}
 
 
@@ -43,10 +44,12 @@ def aggregate(rows: Sequence[Row], split: str) -> dict[str, float]:
     Rows that have a `view` are continuations for MAUVE, not examples: data/n_SPLIT_continuations is their number,
     text/* and stops/* are then those of the greedy ones, sampled/* those of the first samples, and mauve[FEATURIZER]
     compares them with human ones (see `mauve_metrics`). rolling[bos=MODE]/*: of whole texts (see `whole_texts`).
+    memorisation/*: of training texts (see `memorisation`).
     """
     prefix = PREFIXES.get(split, split)
     examples = [row for row in rows if row.get("view") not in VIEWS]
-    continuations, tuning, tuned, whole = ([row for row in rows if row.get("view") == view] for view in VIEWS)
+    views = ([row for row in rows if row.get("view") == view] for view in VIEWS)
+    continuations, tuning, tuned, whole, memorised = views
     compared = continuations or examples
     found = {
         **_answer_metrics(examples),
@@ -70,7 +73,8 @@ def aggregate(rows: Sequence[Row], split: str) -> dict[str, float]:
     sizes = {f"data/n_{prefix}": float(len(examples))} if examples else {}
     if continuations:
         sizes[f"data/n_{prefix}_continuations"] = float(len(continuations))
-    return sizes | {f"{prefix}/{name}": value for name, value in found.items()}
+    of_training = memorisation_metrics([dict(row) for row in memorised]) if memorised else {}
+    return sizes | of_training | {f"{prefix}/{name}": value for name, value in found.items()}
 
 
 def _answer_metrics(rows: Sequence[Row]) -> dict[str, float]:

@@ -27,9 +27,13 @@ DEFAULT_COLUMNS = (
     "test/mauve",  # of any featurizer, each in a column of its own
     "test/mauve_indicative",
     "test/ppl",
+    "memorisation/extractable",
+    "memorisation/extractable_held_out",
     "val/nll",
     "time/train_s",
 )
+EVALUATED = "evaluated/"  # as `report.evaluations` names them: evaluated/DATASET/test/em
+NAMED_IN_METRIC = frozenset({"joint", "lm-eval"})
 SPLITS = {"test": "", "val": "Validation", "train": "Training"}
 
 _MAUVE = re.compile(r"(mauve|mauve_indicative)\[([^\]]+)\](?:/(.+))?")
@@ -52,6 +56,8 @@ _MAUVE_PARTS: dict[str, Metric] = {
 @cache
 def describe(name: str) -> Metric:
     """The entry for a metric's name; a plain one where the registry has none."""
+    if name.startswith(EVALUATED):
+        return _describe_evaluated(name)
     split, _, rest = name.partition("/")
     if found := _MAUVE.fullmatch(rest):
         return _describe_mauve(name, split, *found.groups())
@@ -70,6 +76,16 @@ def describe(name: str) -> Metric:
         return Metric(name=name, label=name)
     label = _with_split(split, known.label)
     return replace(known, name=name, label=f"{label} ({variant})" if variant else label)
+
+
+def _describe_evaluated(name: str) -> Metric:
+    """A number of an evaluation after the run: the label names what was evaluated. No run is incomplete without it."""
+    _, subject, inner = (*name.split("/", 2), "")[:3]
+    of_run = describe(inner)
+    label = of_run.label if subject in NAMED_IN_METRIC else f"{of_run.label} [{subject.replace('+', ', ')}]"
+    said = f"{of_run.description}; " if of_run.description else ""
+    afterwards = f"{said}evaluated after the run, on {subject}"
+    return replace(of_run, name=name, label=label, is_required=False, description=afterwards)
 
 
 def _with_split(split: str, label: str) -> str:
@@ -113,7 +129,7 @@ def choose_columns(present: Iterable[str], asked: Iterable[str] | None = None) -
     Args:
         present: names of all metrics that some run recorded.
         asked: names that the user wants, in this order; None for the default columns that are present (all of `test/`
-            where none of them is).
+            where none of them is), and the results of later evaluations.
 
     Raises:
         ConfigError: an asked name that no run recorded.
@@ -122,6 +138,7 @@ def choose_columns(present: Iterable[str], asked: Iterable[str] | None = None) -
     if asked is None:
         names = [name for default in DEFAULT_COLUMNS for name in known if _is_column(name, default)]
         names = names or [name for name in known if name.startswith("test/")]
+        names += [name for name in known if name.startswith(EVALUATED) and _is_result(name)]
     else:
         names = list(dict.fromkeys(asked))
         for name in names:
@@ -132,3 +149,11 @@ def choose_columns(present: Iterable[str], asked: Iterable[str] | None = None) -
 
 def _is_column(name: str, default: str) -> bool:
     return name == default or (name.startswith(f"{default}[") and name.endswith("]"))
+
+
+def _is_result(name: str) -> bool:
+    """True for what a later evaluation is made for: the default columns of any split, and accuracies of lm-eval."""
+    split, _, quantity = name.split("/", 2)[-1].partition("/")
+    if split == "harness":
+        return describe(name).is_ranked
+    return any(_is_column(f"test/{quantity}", default) for default in DEFAULT_COLUMNS)

@@ -221,6 +221,21 @@ QUANTITIES: dict[str, Metric] = {
     "confidence/entropy": number("Entropy of answers", None, "mean entropy while generating", 4, unit="nats"),
     **_calibration("choices", "choices", classes=True),
     "choices/nll": number("NLL among choices", "lower", "of the right choice among all", 4, unit="nats", low=0.0),
+    "extractable": Metric(
+        "",
+        "Extractable",
+        "%",
+        "lower",
+        100.0,
+        1,
+        0.0,
+        1.0,
+        is_ranked=True,
+        description="training texts that are reproduced verbatim from their first tokens by greedy decoding",
+    ),
+    "extractable_held_out": share("Extractable, held out", None, "the same of texts that were not trained on"),
+    "verbatim_tokens": number("Verbatim tokens", "lower", "of a training text, before the first that differs", 1),
+    "verbatim_tokens_held_out": number("Verbatim tokens, held out", None, "of a text that was not trained on", 1),
     **{
         f"error/{name}": share(f"Errors: {label}", "lower", f"share of examples that are wrong: {label}")
         for name, label in {
@@ -246,5 +261,8 @@ QUANTITIES: dict[str, Metric] = {
     "eval_s": Metric("", "Evaluation time", "s", "lower", 1.0, 1, 0.0),
     "tokens_per_s": Metric("", "Tokens per second", "", "higher", 1.0, 0, 0.0),
     "peak_mem_gib": Metric("", "Peak memory", "GiB", "lower", 1.0, 2, 0.0),
+    "peak_memory_mb": Metric(
+        "", "Peak memory", "MB", "lower", 1.0, 0, 0.0, description="of the GPU, or else of the whole process"
+    ),
     "gpu_hours": Metric("", "GPU hours", "h", "lower", 1.0, 2, 0.0),
 }
