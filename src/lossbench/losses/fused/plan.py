@@ -18,9 +18,9 @@ class Plan:
     """What happens to n tokens.
 
     The first `kept` of them have their logits, and then the gradient of these, in the memory of the weight's gradient,
-    which is returned in any case and empty until then. The others follow `chunk` at a time in a buffer of their own, or
-    with `by_vocabulary` in blocks of the vocabulary: once where the head is frozen, else for the log-sum-exp and again
-    for the gradient.
+    which is returned in any case and empty until then; those of more than H tokens lie beside it. The others follow
+    `chunk` at a time in a buffer of their own, or with `by_vocabulary` in blocks of the vocabulary: once where the head
+    is frozen, else for the log-sum-exp and again for the gradient.
     """
 
     kept: int
@@ -58,12 +58,14 @@ def plan(
     kept = min(n, width) if trained else 0
     rest = n - kept
     row = vocabulary * dtype.itemsize
+    summed = 4 * vocabulary * width if trained and dtype in LOW_PRECISION and rest else 0
+    if kept and rest * row <= (max(summed, BESIDE_KEPT) if memory_bytes is None else memory_bytes):
+        return Plan(n, 1)  # no more than one chunk or, in low precision, the sum over chunks, which is not needed then
     if memory_bytes is None:
         fewest = FEWEST_TOKENS[dtype.itemsize]
         few = 0 < rest <= kept // 2  # most tokens are kept: slower products for the others do not matter
         size = BESIDE_KEPT if kept else CHUNK_BYTES
         return Plan(kept, _evenly(rest, max(size // row, fewest // 2 if few else fewest)))
-    summed = 4 * vocabulary * width if trained and dtype in LOW_PRECISION and rest else 0
     room = (memory_bytes - summed) // row
     if gate_only and rest and room < min(rest, FEWEST_TOKENS[dtype.itemsize]):
         return Plan(kept, 0, by_vocabulary=True)
