@@ -8,6 +8,7 @@ import pytest
 
 from lossbench.report import build
 from tests.browser.conftest import HOSTILE, NOW, console_errors, fill, resize
+from tests.report.test_watch import until
 
 pytestmark = pytest.mark.slow
 COLUMN = {"State": 0, "Loss": 1, "Seed": 2}
@@ -100,6 +101,53 @@ def test_runs_are_filtered_by_words_and_by_their_absence(opened):
     assert column(opened, COLUMN["Loss"]) == []
     type_filter(opened, "")
     assert len(column(opened, COLUMN["Loss"])) == total
+
+
+def pasted(browser) -> str:
+    """What the clipboard holds, put into the filter as a reader would."""
+    from selenium.webdriver.common.keys import Keys
+
+    field = browser.find_element("id", "filter")
+    field.clear()
+    field.send_keys(Keys.CONTROL, "v")
+    return field.get_attribute("value")
+
+
+@pytest.mark.parametrize("has_clipboard", [True, False])
+def test_the_place_of_a_run_is_copied_by_the_keyboard(opened, has_clipboard):
+    """From a file: with the clipboard of modern pages, and in the old way where a browser denies it."""
+    from selenium.webdriver.common.keys import Keys
+
+    if not has_clipboard:
+        opened.execute_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    row = next(r for r in opened.find_elements("css selector", "#runs-table tbody tr") if "/emo-tiny" in r.text)
+    button = row.find_element("css selector", "button.copy")
+    assert button.get_attribute("aria-label") == "copy the path"
+    button.send_keys(Keys.ENTER)
+    until(lambda: button.text == "copied")
+    assert opened.execute_script("return document.activeElement === arguments[0]", button)
+    place = opened.execute_script("return arguments[0].cells[arguments[0].cells.length - 1].lastChild.textContent", row)
+    assert pasted(opened) == place.strip() and place.strip().startswith("demo/emo-tiny-arithmetic-s0")
+    assert console_errors(opened) == []
+
+
+def test_the_address_of_a_run_in_wandb_is_copied_and_a_missing_run_has_nothing_to_copy(browser, tmp_path):
+    import json
+
+    from tests.report.factory import write_plan, write_run
+
+    write_plan(tmp_path / "s", ["focal"], [0, 1])
+    folder = write_run(tmp_path / "s", "focal", 0, metrics={"test/em": 0.5})
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "wandb": {"url": "https://wandb.ai/t/p/runs/1"}}))
+    (file,) = build([tmp_path / "s"], tmp_path / "out", ["html"], now=NOW).files
+    browser.get(file.as_uri())
+    labels = [b.get_attribute("aria-label") for b in browser.find_elements("css selector", "button.copy")]
+    assert labels == ["copy the path", "copy the address in wandb"]
+    button = browser.find_elements("css selector", "button.copy")[1]
+    button.click()
+    until(lambda: button.text == "copied")
+    assert pasted(browser) == "https://wandb.ai/t/p/runs/1"
 
 
 def test_sorting_keeps_the_filter(opened):

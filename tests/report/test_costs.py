@@ -1,6 +1,8 @@
+import json
+
 import pytest
 
-from lossbench.report import assemble, notes
+from lossbench.report import assemble, build, notes
 from lossbench.report.costs import cost_table, spent
 from tests.report.factory import write_run
 
@@ -32,3 +34,23 @@ def test_what_failed_runs_took_is_told_apart(tmp_path):
     assert (found.hours, found.unused_hours) == pytest.approx((270 / 3600, 180 / 3600))
     assert (found.gpu_hours, found.unused_gpu_hours) == (0.5, None)
     assert "0.05 hours by 2 runs not in the tables" in notes.spent_words(report)
+
+
+def test_every_experiment_says_what_it_cost_and_what_of_it_is_in_no_mean(tmp_path):
+    for dataset, failed in (("gsm8k", 1), ("mathqa", 0)):
+        for seed in range(3):
+            status = "failed" if seed < failed else "finished"
+            metrics = {"test/em": 0.5, "time/train_s": 60.0} if status == "finished" else None
+            write_run(tmp_path / "runs", "focal", seed, metrics=metrics, status=status, dataset=dataset)
+    report = build([tmp_path / "runs"], tmp_path / "out", ["html", "md", "json"], now=NOW)
+    first, second = (notes.spent_words(report, table) for table in report.tables)
+    assert first == "Spent in all: 0.07 hours by 3 runs; of these 0.03 hours by 1 run not in the table."
+    assert second == "Spent in all: 0.07 hours by 3 runs, all of them in the table."
+    everything = notes.spent_words(report)
+    assert "0.15 hours by 6 runs; of these 0.03 hours by 1 run not in the tables" in everything
+    for name in ("report.html", "report.md"):
+        text = (tmp_path / "out" / name).read_text()
+        assert all(sentence in text for sentence in (first, second, everything)), name
+    tree = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [table["spent"]["unused_runs"] for table in tree["tables"]] == [1, 0]
+    assert tree["spent"]["hours"] == pytest.approx(540 / 3600)

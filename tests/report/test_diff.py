@@ -48,7 +48,7 @@ def test_a_place_without_runs_is_refused(tmp_path, pair):
 def test_the_command_prints_it_and_gives_json(pair):
     shown = CliRunner().invoke(app, ["diff", *map(str, pair)])
     assert shown.exit_code == 0, shown.output
-    assert "trainer.max_steps" in shown.output and "test/em" in shown.output
+    assert "trainer.max_steps" in shown.output and "test/em" in shown.output and "are equal" not in shown.output
     tree = json.loads(CliRunner().invoke(app, ["diff", *map(str, pair), "--json"]).output)
     assert ["trainer.max_steps", "150", "300"] in tree["settings"]
 
@@ -58,3 +58,13 @@ def test_a_run_can_be_named_by_the_beginning_of_its_id(pair):
     ids = [path.name.rpartition("-")[2] for path in pair]
     shown = CliRunner().invoke(app, ["diff", ids[0][:8], ids[1], "--runs", str(root), "--json"])
     assert shown.exit_code == 0 and json.loads(shown.output)["a"].endswith(ids[0])
+
+
+def test_what_is_equal_is_counted_and_not_listed(tmp_path):
+    runs = [
+        write_run(tmp_path / study, "focal", 0, metrics={"test/em": 0.5, "test/ppl": ppl})
+        for study, ppl in (("x", 2.0), ("y", 3.0))
+    ]
+    shown = CliRunner().invoke(app, ["diff", *map(str, runs)])
+    assert "test/ppl" in shown.output and "test/em" not in shown.output
+    assert "1 of 2 metrics are equal." in shown.output and "Versions: equal." in shown.output

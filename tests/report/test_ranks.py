@@ -83,6 +83,47 @@ def test_few_columns_give_ranks_but_no_critical_difference(tmp_path):
     assert [loss.iqm for loss in em.losses] == pytest.approx([0.2, 0.1, None])
 
 
+@pytest.mark.parametrize("sizes", [(12,), (5, 5, 5), (3, 4, 1), (2, 10)])
+def test_the_interval_of_the_interquartile_mean_equals_scipys_stratified_bootstrap(sizes, monkeypatch):
+    """Several samples that are resampled each on its own, and then trimmed together, as rliable does."""
+    monkeypatch.setattr(ranks, "RESAMPLES", 20_000)
+    random = np.random.default_rng(sum(sizes))
+    strata = [random.normal(place, 1 + place, size) for place, size in enumerate(sizes)]
+
+    def trimmed(*parts, axis):
+        return scipy.stats.trim_mean(np.concatenate(parts, axis=axis), 0.25, axis=axis)
+
+    expected = [trimmed(*(random.choice(part, (20_000, len(part))) for part in strata), axis=1)]
+    if min(sizes) > 1:  # scipy refuses a sample of one value, whose resamples are all itself
+        found = scipy.stats.bootstrap(
+            strata, trimmed, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1), vectorized=True
+        )
+        expected.append(found.bootstrap_distribution)
+    spread = np.std(expected[0])
+    for distribution in expected:
+        low, high = np.percentile(distribution, [2.5, 97.5])
+        assert ranks.iqm_interval(strata, seed=7) == pytest.approx((low, high), abs=0.1 * spread)
+
+
+def test_each_resample_is_trimmed_as_rliable_trims_it(monkeypatch):
+    """One resample: what numpy makes of the very values that were drawn."""
+    strata = [[0.3, 0.1, 0.9], [5.0, 4.0], [2.0, 2.5, 7.0, 1.0]]
+    monkeypatch.setattr(ranks, "RESAMPLES", 1)
+    for seed in range(20):
+        counts = ranks._draws(tuple(map(len, strata)), seed)[0]
+        drawn = np.repeat(np.concatenate(strata), counts)
+        assert [sum(part) for part in np.split(counts, [3, 5])] == [3, 2, 4]
+        expected = scipy.stats.trim_mean(drawn, 0.25)
+        assert ranks.iqm_interval(strata, seed) == pytest.approx((expected, expected))
+    ranks._draws.cache_clear()
+
+
+def test_one_seed_a_setting_has_no_interval_of_the_interquartile_mean(tmp_path):
+    em, _ = ranks.rankings(grid(tmp_path, 3, seeds=(0,)).tables)
+    assert ranks.iqm_interval([[1.0], [2.0]]) == (None, None)
+    assert {(loss.iqm_low, loss.iqm_high) for loss in em.losses} == {(None, None)}
+
+
 def test_five_columns_give_a_critical_difference(tmp_path):
     em, _ = ranks.rankings(grid(tmp_path, 5).tables)
     assert em.critical_difference == pytest.approx(ranks.nemenyi_critical_difference(3, 5))

@@ -123,6 +123,27 @@ def test_another_baseline_can_be_named(study):
     assert (table.rows[0].label, table.baseline) == ("focal", "focal")
 
 
+@pytest.mark.parametrize("chosen, expected", [(None, "focal"), ("emo", "emo")])
+def test_the_plan_names_the_baseline_where_the_user_does_not(tmp_path, chosen, expected):
+    losses = ["cross_entropy", "focal", "emo"]
+    write_plan(tmp_path / "s", losses, [0], baseline="focal")
+    for loss in losses:
+        write_run(tmp_path / "s", loss, 0, metrics={"test/em": 0.5})
+    (table,) = assemble([tmp_path], Choices(baseline=chosen), now=NOW).tables
+    assert (table.baseline, table.rows[0].label) == (expected, expected)
+    (table,) = assemble([tmp_path], Choices(where="loss!=focal"), now=NOW).tables
+    assert table.baseline == "cross_entropy"  # the planned one is not among the runs that were chosen
+
+
+def test_plans_that_disagree_or_name_no_loss_of_theirs_are_not_followed_and_it_is_said(tmp_path):
+    for study, baseline in (("a", "focal"), ("b", "emo"), ("c", "nothing")):
+        write_plan(tmp_path / study, ["cross_entropy", "focal", "emo"], [0], baseline=baseline)
+    found = assemble([tmp_path], now=NOW)
+    assert found.tables[0].baseline == "cross_entropy"
+    said = " ".join(found.collection.problems)
+    assert "different baselines (emo, focal)" in said and "c/sweep.json names 'nothing' as the baseline" in said
+
+
 def test_an_unknown_baseline_names_the_nearest(study):
     with pytest.raises(ConfigError, match=r"'focall' is no loss.*Did you mean 'focal'") as error:
         assemble([study], Choices(baseline="focall"), now=NOW)

@@ -16,6 +16,20 @@ def test_lines_fit_the_terminal(report):
         assert max(len(line) for line in render(report, width).splitlines()) <= width
 
 
+def test_a_table_of_many_columns_goes_on_below_with_its_losses(tmp_path):
+    from lossbench.report import assemble
+    from lossbench.report.choices import Choices
+    from tests.report.factory import write_run
+
+    names = tuple(f"test/metric{number}" for number in range(9))
+    write_run(tmp_path, "focal", 0, metrics={name: 0.5 for name in names})
+    report = assemble([tmp_path], Choices(metrics=names), now=1_800_000_000.0)
+    text = render(report, 80)
+    assert all(name in text for name in names)  # no name is broken
+    assert text.count("focal") == 2 and text.count("tiny on arithmetic") == 1
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_where_the_files_lie_is_said(study, tmp_path):
     from lossbench.report import build
 

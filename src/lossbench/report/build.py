@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ from lossbench.report.variants import Variant, split_variants
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from lossbench.report.figures import Figure
+
 EVERYTHING = Choices()
 
 
@@ -35,7 +38,7 @@ class Report:
     """All that the writers lay out. `panels`, `samples`, `pairs` and `reliability` are parallel to `tables`.
 
     `files` were written from it. Where they were found to be what would be written, `is_fresh` is False, and there is
-    nothing but `collection`, `choices` and `printed`: (columns, text for the terminal) of the tables.
+    nothing but `collection`, `choices` and `printed`: (columns, text for the terminal) of the tables, if it is kept.
     """
 
     collection: Collection
@@ -82,6 +85,13 @@ class Report:
         for record in self.records:
             listed += [(record.location or record.name or record.id, problem) for problem in record.problems]
         return listed
+
+    @cached_property
+    def figures(self) -> tuple[dict[str, Figure], ...]:
+        """The figures of each table by name, drawn once for the page and for files."""
+        from lossbench.report.figures import draw_all
+
+        return draw_all(self)
 
     @property
     def lacks(self) -> list[str]:
@@ -156,8 +166,8 @@ def build(
     if cache:
         names = sorted(module.__name__ for module in chosen)  # type: ignore[attr-defined]
         collection = report.collection
-        about = (collection.has_plan, collection.problems, collection.incomplete)
-        digest = output.fingerprint(report.records, names, vars(choices), about)
+        about = (collection.has_plan, collection.problems, collection.incomplete, collection.baseline)
+        digest = output.fingerprint(report.records, names, formats is None, vars(choices), about)
         state = output.unchanged(out, digest)
         if state is not None:
             written = tuple(out / name for name in sorted(state["files"]))
@@ -176,6 +186,7 @@ def build(
 
         columns, text = styled_tables(report)
         output.remember(out, digest, files, {"problems": found, "columns": columns, "printed": text})
+        report = replace(report, printed=(columns, text))
     return replace(report, files=tuple(out / name for name in sorted(files)))
 
 
@@ -194,7 +205,9 @@ def _tabulate(report: Report) -> Report:
     present |= {name for record in records if record.state in choices.include for name in record.last_values}
     columns = choose_columns(present, choices.metrics)
     variants = split_variants(records, choices.group_by)
-    tables = build_tables(variants, columns, choices.baseline, choices.include, choices.sort)
+    planned = report.collection.baseline
+    baseline = choices.baseline or (planned if any(variant.loss == planned for variant in variants) else None)
+    tables = build_tables(variants, columns, baseline, choices.include, choices.sort)
     paper = papers.compare(choices.paper, tables) if choices.paper else None
     found = tuple(rankings(tables))
     return replace(report, variants=tuple(variants), tables=tuple(tables), rankings=found, paper=paper)

@@ -7,7 +7,7 @@ cases at seed noise of 0.1 to 0.3 logits). Hence no pooling over seeds, no marks
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lossbench.report.memo import remembered
 from lossbench.report.records import RunRecord, State
+from lossbench.report.sources._run_files import parquet_columns
 from lossbench.report.statistics import mcnemar_exact
 from lossbench.report.table import Table
 
@@ -104,23 +105,18 @@ def read_scores(run: RunRecord) -> Scores | None:
     file = (run.path or Path()) / "examples.parquet"
     if run.path is None or not file.is_file():
         return None
-    import pyarrow.parquet
-
     try:
-        opened = pyarrow.parquet.ParquetFile(file)
-        names = [name for name in COLUMNS if name in opened.schema_arrow.names]
-        table = opened.read(columns=names, use_threads=False)
-        return _scores(table) if "id" in names else None
+        columns = parquet_columns(file, COLUMNS)
+        return _scores(columns) if "id" in columns else None
     except Exception:  # pyarrow has no common base for what damaged bytes make it raise
         return None
 
 
-def _scores(table: Any) -> Scores | None:
-    """From Arrow columns, through lists: Arrow's own filters and conversions to numpy load pandas, most of a second."""
+def _scores(columns: Mapping[str, list[Any]]) -> Scores | None:
     import numpy as np
 
-    ids, splits = (table[n].to_pylist() if n in table.column_names else [] for n in ("id", "split"))
-    kept = [place for place in range(table.num_rows) if not splits or splits[place] == "test"]
+    ids, splits = columns["id"], columns.get("split")
+    kept = [place for place in range(len(ids)) if splits is None or splits[place] == "test"]
     if not kept or any(ids[place] is None for place in kept):
         return None
     order = sorted(kept, key=lambda place: str(ids[place]))
@@ -129,10 +125,8 @@ def _scores(table: Any) -> Scores | None:
         return None
 
     def column(name: str) -> NDArray[Any] | None:
-        if name not in table.column_names:
-            return None
-        found = table[name].to_pylist()
-        if any(found[place] is None for place in order):
+        found = columns.get(name)
+        if found is None or any(found[place] is None for place in order):
             return None
         values = np.asarray([found[place] for place in order], dtype=float)
         return values if bool(np.isfinite(values).all()) else None
@@ -146,20 +140,20 @@ def _scores(table: Any) -> Scores | None:
         confidence, correct, of = np.minimum(1.0, np.exp(sure)), em, "generated answer"
     else:
         for name in ("letter_logprobs", "choice_logprobs"):
-            found = _choices(table, name, order)
+            found = _choices(columns, name, order)
             if found is not None:
                 confidence, correct, of = *found, "choice"
                 break
     return Scores(names, em, nll, tokens, confidence, correct, of)
 
 
-def _choices(table: Any, name: str, order: list[int]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+def _choices(columns: Mapping[str, list[Any]], name: str, order: list[int]) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """(probability of the most likely choice, whether it is the gold one), from the softmax over the choices."""
     import numpy as np
 
-    if not {name, "gold_choice"} <= set(table.column_names):
+    if not {name, "gold_choice"} <= set(columns):
         return None
-    rows, gold = table[name].to_pylist(), table["gold_choice"].to_pylist()
+    rows, gold = columns[name], columns["gold_choice"]
     sure, right = [], []
     for place in order:
         if rows[place] is None or gold[place] is None:

@@ -16,7 +16,7 @@ class Choices:
     """All of them have a default.
 
     Attributes:
-        baseline: the loss that others are compared with; cross_entropy if it is there.
+        baseline: the loss that others are compared with; else that of the sweep's plan, else cross_entropy.
         metrics: columns by name; the default columns that are present if None.
         where: conditions on the runs, such as `model=gpt2 seed<3` (see `selection`).
         since: ISO date or time; only runs created then or later.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lossbench.report import sources
 from lossbench.report.errors import NoRunsError
+from lossbench.report.evaluations import with_evaluations
 from lossbench.report.metrics import describe
 from lossbench.report.numbers import timestamp
 from lossbench.report.records import UNKNOWN, RunRecord, State
@@ -23,13 +25,15 @@ class Collection:
     """All runs of a report, in a fixed order; missing ones included.
 
     `has_plan` is False where no sweep.json told what to expect: then what was found is all that is known. `incomplete`
-    says why a service did not give all of its runs; it is empty where nothing is lacking.
+    says why a service did not give all of its runs; it is empty where nothing is lacking. `baseline` is the loss that
+    the plans compare with, where they agree.
     """
 
     records: tuple[RunRecord, ...]
     has_plan: bool
     problems: tuple[str, ...]
     incomplete: tuple[str, ...] = ()
+    baseline: str | None = None
 
     def count(self, state: State) -> int:
         """How many runs are in a state."""
@@ -57,7 +61,9 @@ def collect(
     incomplete: list[str] = []
     looked: list[str] = []
     plans = 0
+    baselines: dict[str, str] = {}
     places: set[tuple[str, str]] = set()
+    real: dict[Path, str] = {}
     for source in sources.available():
         for target in map(str, targets):
             if not source.accepts(target):
@@ -69,8 +75,9 @@ def collect(
                 incomplete.append(found.incomplete)
             expected += found.expected
             plans += found.plans_seen
+            baselines.update(found.baselines)
             for record in found.records:
-                place = (record.source, str(record.path.resolve()) if record.path else record.location)
+                place = (record.source, _real(record.path, real) if record.path else record.location)
                 if place not in places:
                     places.add(place)
                     known[record.id].append(record)
@@ -79,11 +86,36 @@ def collect(
         raise NoRunsError(" ".join([*incomplete, _nothing_found(looked, absent)]))
     problems += [f"{target} does not exist; nothing was read from it." for target in absent]
     records = [record for found_records in known.values() for record in _merge_sources(found_records)]
-    records = _merge_plan(records, expected)
+    records = _merge_plan(with_evaluations(records), expected)
     records = _settle_duplicates(records)
     records = _judge(records)
+    baseline, doubts = _planned_baseline(baselines, records)
+    problems += doubts
     in_order = tuple(sorted(records, key=lambda r: r.sort_key))
-    return Collection(in_order, plans > 0, tuple(problems), tuple(incomplete))
+    return Collection(in_order, plans > 0, tuple(problems), tuple(incomplete), baseline)
+
+
+def _planned_baseline(baselines: Mapping[str, str], records: Sequence[RunRecord]) -> tuple[str | None, list[str]]:
+    """The one baseline of all plans that is a loss of these runs, and sentences on those that are not followed."""
+    losses = {record.loss for record in records}
+    problems = [
+        f"{plan} names {loss!r} as the baseline, but no run trained with it."
+        for plan, loss in sorted(baselines.items())
+        if loss not in losses
+    ]
+    known = sorted({loss for loss in baselines.values() if loss in losses})
+    if len(known) > 1:
+        problems.append(f"The plans name different baselines ({', '.join(known)}); choose one with --baseline.")
+    return (known[0] if len(known) == 1 else None), problems
+
+
+def _real(path: Path, known: dict[Path, str]) -> str:
+    """The path without links, so that a run that two targets hold is one; `known` are folders asked about before."""
+    if path.is_symlink() or path.name in ("", ".."):
+        return os.path.realpath(path)
+    if path.parent not in known:
+        known[path.parent] = os.path.realpath(path.parent)
+    return os.path.join(known[path.parent], path.name)
 
 
 def _merge_sources(records: list[RunRecord]) -> list[RunRecord]:

@@ -70,6 +70,11 @@ def _mean(runs: Sequence[RunRecord], name: str) -> float | None:
     return statistics.mean(values) if values else None
 
 
+def of_table(records: Sequence[RunRecord], table: Table) -> list[RunRecord]:
+    """The runs of a table's model and dataset, of any state: what the experiment was, duplicates included."""
+    return [record for record in records if (record.model, record.dataset) == (table.model, table.dataset)]
+
+
 def spent(records: Sequence[RunRecord]) -> Spent | None:
     """Totals over all runs that were started; None where no run says how long it took."""
     timed = [

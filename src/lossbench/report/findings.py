@@ -52,8 +52,9 @@ def _detail(table: Table, cells: list[Cell], leader: int) -> str:
     seeds = f"best mean, over {counted(cells[leader].n, 'seed')}"
     if table.rows[leader].is_baseline:
         worse = sum(c.comparison is not None and c.comparison.verdict == "worse" for c in cells)
-        rivals = counted(sum(c.comparison is not None for c in cells), "other loss")
-        verb = "is" if worse == 1 else "are"
+        count = sum(c.comparison is not None for c in cells)
+        rivals = counted(count, "other loss")
+        verb = "is" if worse == 1 or count == 1 else "are"
         return f"The baseline has the {seeds}; {worse} of {rivals} {verb} worse by more than seed noise."
     if comparison is None:
         return f"The {seeds}. There is no baseline to compare with."

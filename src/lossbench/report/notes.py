@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lossbench.report.costs import spent
+from lossbench.report.costs import of_table, spent
 from lossbench.report.formatting import counted, heading, number, p_equals
 from lossbench.report.metrics import Metric
 from lossbench.report.ranks import RankedLoss, Ranking
@@ -14,6 +14,7 @@ from lossbench.report.statistics import smallest_detectable
 
 if TYPE_CHECKING:
     from lossbench.report.build import Report
+    from lossbench.report.table import Table
 
 
 def method(report: Report) -> list[str]:
@@ -55,7 +56,10 @@ def method(report: Report) -> list[str]:
     if report.rankings:
         notes.append(
             "Across settings: ranks of the means within each model and dataset, Friedman's test with correction for "
-            "ties, and from five settings on Nemenyi's critical difference at the 5 % level."
+            "ties, and from five settings on Nemenyi's critical difference at the 5 % level. The interquartile mean of "
+            "the seed-wise differences leaves out the smallest and the largest quarter of all settings together; its "
+            "95 % interval is a stratified bootstrap (2,000 resamples of the seeds within each setting, with a fixed "
+            "seed)."
         )
     if any(report.panels):
         notes.append(
@@ -91,24 +95,33 @@ def ranking_words(ranking: Ranking) -> str:
 
 
 def iqm_text(loss: RankedLoss, metric: Metric) -> str:
-    """The interquartile mean of differences in printed units, a ratio for what is averaged on the log scale."""
+    """`+2.1 [-0.4, +3.9]`: the interquartile mean of differences and its interval in printed units; ratios for what is
+    averaged on the log scale."""
+
+    def printed(value: float, mark: str = "") -> str:
+        return f"{mark}{math.exp(value):.3f}" if metric.is_log_mean else number(value, metric, sign=True)
+
     if loss.iqm is None:
         return ""
-    return f"×{math.exp(loss.iqm):.3f}" if metric.is_log_mean else number(loss.iqm, metric, sign=True)
+    if loss.iqm_low is None or loss.iqm_high is None:
+        return printed(loss.iqm, "×")
+    return f"{printed(loss.iqm, '×')} [{printed(loss.iqm_low)}, {printed(loss.iqm_high)}]"
 
 
-def spent_words(report: Report) -> str:
-    """Hours of all runs, and of those that are in no mean; empty where no run says how long it took."""
-    found = spent(report.records)
+def spent_words(report: Report, table: Table | None = None) -> str:
+    """Hours of all runs of a table (of the report, if None), and of those that are in no mean; empty where no run says
+    how long it took."""
+    where = "table" if table else "tables"
+    found = spent(report.records if table is None else of_table(report.records, table))
     if found is None:
         return ""
     gpu = "" if found.gpu_hours is None else f" ({found.gpu_hours:.2f} GPU hours)"
     text = f"Spent in all: {found.hours:.2f} hours{gpu} by {counted(found.runs, 'run')}"
     if not found.unused_runs:
-        return f"{text}, all of them in the tables."
+        return f"{text}, all of them in the {where}."
     gpu = "" if found.unused_gpu_hours is None else f" ({found.unused_gpu_hours:.2f} GPU hours)"
     unused = counted(found.unused_runs, "run")
-    return f"{text}; of these {found.unused_hours:.2f} hours{gpu} by {unused} not in the tables."
+    return f"{text}; of these {found.unused_hours:.2f} hours{gpu} by {unused} not in the {where}."
 
 
 def _coverage(report: Report) -> str:

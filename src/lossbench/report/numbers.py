@@ -20,6 +20,8 @@ _WORDS = {
 
 def as_number(value: object) -> float | None:
     """A float for a JSON number or for one of the words NaN, Infinity, -Infinity; None for everything else."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

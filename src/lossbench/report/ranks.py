@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from lossbench.report import statistics
 from lossbench.report.metrics import Metric
@@ -19,6 +21,8 @@ from lossbench.report.table import Cell, Table
 MIN_COLUMNS = 2
 MIN_COLUMNS_CD = 5  # with fewer the critical difference is wider than any difference of ranks that can be seen
 LEVEL = 0.05
+RESAMPLES = 2000
+SEED = 20240913
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,8 @@ class RankedLoss:
     """One loss: its rank in every column (1 is best, ties share the mean rank), their mean, and how often it won.
 
     `iqm` is the interquartile mean of its seed-wise differences to the baseline over all columns, in logged units
-    (of the logarithm where the metric is averaged so); None where there are none.
+    (of the logarithm where the metric is averaged so); None where there are none. `iqm_low` and `iqm_high` are its 95 %
+    interval by the stratified bootstrap; None where no column has two such seeds.
     """
 
     label: str
@@ -34,6 +39,8 @@ class RankedLoss:
     mean_rank: float
     wins: int
     iqm: float | None = None
+    iqm_low: float | None = None
+    iqm_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ def _ranking(metric: Metric, tables: Sequence[Table]) -> Ranking | None:
         ranks.append(rank([-mean for mean in means] if metric.direction == "higher" else means))
     by_loss = [tuple(row[i] for row in ranks) for i in range(len(labels))]
     losses = [
-        RankedLoss(label, own, statistics.mean(own), sum(value == 1.0 for value in own), _iqm(label, used))
+        RankedLoss(label, own, statistics.mean(own), sum(value == 1.0 for value in own), *_iqm(label, used))
         for label, own in zip(labels, by_loss, strict=True)
     ]
     losses.sort(key=lambda loss: (loss.mean_rank, loss.label))
@@ -99,8 +106,9 @@ def _cells(table: Table, name: str) -> dict[str, Cell]:
     return {} if place is None else {row.label: row.cells[place] for row in table.rows}
 
 
-def _iqm(label: str, used: Sequence[tuple[Table, dict[str, Cell]]]) -> float | None:
-    deltas: list[float] = []
+def _iqm(label: str, used: Sequence[tuple[Table, dict[str, Cell]]]) -> tuple[float | None, float | None, float | None]:
+    """(interquartile mean, low, high) of the seed-wise differences to the baseline."""
+    strata: list[list[float]] = []
     for _, column in used:
         comparison = column[label].comparison
         reference = column.get(comparison.baseline) if comparison else None
@@ -108,8 +116,41 @@ def _iqm(label: str, used: Sequence[tuple[Table, dict[str, Cell]]]) -> float | N
             continue
         scale = math.log if reference.metric.is_log_mean else float
         base = dict(reference.values)
-        deltas += [scale(value) - scale(base[seed]) for seed, value in column[label].values if seed in base]
-    return statistics.interquartile_mean(deltas) if deltas else None
+        strata.append([scale(value) - scale(base[seed]) for seed, value in column[label].values if seed in base])
+    strata = [deltas for deltas in strata if deltas]
+    if not strata:
+        return None, None, None
+    return statistics.interquartile_mean([delta for deltas in strata for delta in deltas]), *iqm_interval(strata)
+
+
+def iqm_interval(strata: Sequence[Sequence[float]], seed: int = SEED) -> tuple[float | None, float | None]:
+    """The 95 % percentile interval of the interquartile mean, by the stratified bootstrap of Agarwal et al. (2021).
+
+    Values are drawn again within each stratum (the seeds of one setting), `RESAMPLES` times with a fixed seed, and the
+    mean is taken over all strata together. (None, None) where no stratum has two values.
+    """
+    if all(len(values) < 2 for values in strata):
+        return None, None
+    import numpy as np
+
+    values = np.concatenate([np.asarray(part, dtype=float) for part in strata])
+    order = np.argsort(values, kind="stable")
+    upto = np.cumsum(_draws(tuple(map(len, strata)), seed)[:, order], axis=1)
+    cut = len(values) // 4
+    # How much of each value's draws lies between the smallest and the largest quarter.
+    kept = np.diff(np.clip(upto, cut, len(values) - cut), axis=1, prepend=cut)
+    means = kept @ values[order] / (len(values) - 2 * cut)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
+
+
+@cache
+def _draws(sizes: tuple[int, ...], seed: int) -> Any:
+    """(RESAMPLES, sum of sizes): how often each value is drawn, from its own stratum."""
+    import numpy as np
+
+    random = np.random.default_rng([seed, *sizes])
+    return np.hstack([random.multinomial(size, np.full(size, 1 / size), RESAMPLES) for size in sizes])
 
 
 def rank(values: Sequence[float]) -> list[float]:

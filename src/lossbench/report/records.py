@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 UNKNOWN = "unknown"
+Keys = tuple[str, ...] | None  # of a training log; None for all that hold numbers
 
 
 class State(StrEnum):
@@ -53,7 +54,26 @@ class Examples:
     problems: tuple[str, ...] = ()
 
 
-def no_history(keys: tuple[str, ...]) -> History:
+@dataclass(frozen=True)
+class LaterEvaluation:
+    """An evaluation that was made after the run, of its model on some dataset.
+
+    Attributes:
+        subject: what was evaluated, as it stands in the names of the metrics: `gsm8k`, `gsm8k+limit=200`.
+        protocol: all that has to be equal for the numbers of two runs to be compared, as text.
+        metrics: floats by name, as the evaluation itself calls them (`test/em`).
+        created: ISO time.
+        location: below the run folder.
+    """
+
+    subject: str
+    protocol: str
+    metrics: Mapping[str, float]
+    created: str | None = None
+    location: str = ""
+
+
+def no_history(keys: Keys) -> History:
     """The history of a run that has none."""
     return History()
 
@@ -73,7 +93,8 @@ class RunRecord:
 
     `last_values` are the last logged numbers of a run that has not come to its regular end (never for a mean).
     `source` is the source that is believed, `also_in` names others that know the same run. `url` is the run's page in
-    wandb, and `heartbeat` (ISO time) its newest sign of life.
+    wandb, and `heartbeat` (ISO time) its newest sign of life. The numbers of `evaluations` enter `metrics` under names
+    of their own (see `report.evaluations`).
     """
 
     id: str
@@ -106,7 +127,8 @@ class RunRecord:
     url: str | None = None
     heartbeat: str | None = None
     tags: tuple[str, ...] = ()
-    read_history: Callable[[tuple[str, ...]], History] = field(default=no_history, repr=False, compare=False)
+    evaluations: tuple[LaterEvaluation, ...] = ()
+    read_history: Callable[[Keys], History] = field(default=no_history, repr=False, compare=False)
     read_examples: Callable[[], Examples] = field(default=no_examples, repr=False, compare=False)
 
     @property

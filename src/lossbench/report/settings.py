@@ -42,9 +42,9 @@ def terms_of(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Term name -> its parameters (weight and scope among them), from flat `loss.terms.NAME.KEY` settings."""
     terms: dict[str, dict[str, Any]] = {}
     for key, value in settings.items():
-        parts = key.split(".", 3)
-        if len(parts) == 4 and parts[:2] == ["loss", "terms"]:
-            terms.setdefault(parts[2], {})[parts[3]] = value
+        if key.startswith("loss.terms.") and key.count(".") >= 3:
+            _, _, name, parameter = key.split(".", 3)
+            terms.setdefault(name, {})[parameter] = value
     return terms
 
 
@@ -63,9 +63,7 @@ def loss_parameters(settings: Mapping[str, Any]) -> str:
 
 def oversized(settings: Mapping[str, Any]) -> str:
     """A sentence on a configuration of more than a megabyte; empty for every other one."""
-    size = sum(
-        len(key) + (len(value) if isinstance(value, str) else len(str(value))) for key, value in settings.items()
-    )
+    size = len(repr(dict(settings)))
     if size <= MAX_CONFIG:
         return ""
     return f"Its configuration has {size / 1e6:.1f} MB; the report shows {MAX_VALUE} characters of a value at most."

@@ -28,13 +28,11 @@ def seed_dots(cell: Cell, extent: tuple[float, float] | None) -> str:
     if extent is None or cell.mean is None:
         return ""
     x = Scale(extent[0], extent[1], 4.0, WIDTH - 4.0)
-    middle = HEIGHT / 2
     parts = []
     if cell.n > 1:
-        parts.append(element("path", d=f"M{coordinate(x(cell.mean))} 1v{coordinate(HEIGHT - 2)}", class_="mean"))
-    # Lines of no length with round caps: one short path however many seeds there are.
-    dots = "".join(f"M{coordinate(x(value))} {middle:.0f}h0" for _, value in cell.values)
-    parts.append(element("path", d=dots, class_="seed"))
+        parts.append(element("path", d=f"M{x(cell.mean):.0f} 1v{HEIGHT - 2:.0f}"))
+    # Lines of no length with round caps, the last path: a short one however many seeds there are.
+    parts.append(element("path", d="".join(f"M{x(value):.0f} {HEIGHT / 2:.0f}h0" for _, value in cell.values)))
     return element(
         "svg",
         "".join(parts),
@@ -68,12 +66,12 @@ def forest(cell: Cell, scale: Scale | None) -> str:
     found = cell.comparison.difference
     zero = scale(1.0 if cell.metric.is_log_mean else 0.0)
     middle = FOREST_HEIGHT / 2
-    parts = [element("path", d=f"M{coordinate(zero)} 0v{coordinate(FOREST_HEIGHT)}", class_="zero")]
+    parts = [element("path", d=f"M{coordinate(zero)} 0v{coordinate(FOREST_HEIGHT)}")]  # the line, before the interval
     if found.low is not None and found.high is not None:
         low, high = (coordinate(scale(bound)) for bound in (found.low, found.high))
         top = coordinate(middle - 4)
         drawn = f"M{low} {top}v8m0-4H{high}m0-4v8"
-        parts.append(element("path", d=drawn, class_="whisker"))
+        parts.append(element("path", d=drawn))
     parts.append(element("circle", cx=scale(found.estimate), cy=middle, r=4.0))
     return element(
         "svg",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 
 def element(tag: str, content: str = "", **attributes: object) -> str:
@@ -31,10 +32,14 @@ def coordinate(value: float) -> str:
 
 
 def path(points: Iterable[tuple[float, float]], closed: bool = False, coarse: bool = False) -> str:
-    """The `d` of a polyline; to whole pixels if `coarse`, where very many lines share a page."""
-    shown = round if coarse else coordinate
-    steps = [f"{shown(x)} {shown(y)}" for x, y in points]
-    return f"M{'L'.join(steps)}{'Z' if closed else ''}"
+    """The `d` of a polyline; in whole pixels, each counted from the one before, if `coarse`: for many lines a page."""
+    if not coarse:
+        steps = [f"{coordinate(x)} {coordinate(y)}" for x, y in points]
+        return f"M{'L'.join(steps)}{'Z' if closed else ''}"
+    whole = [(round(x), round(y)) for x, y in points]
+    turns = [(x - before_x, y - before_y) for (before_x, before_y), (x, y) in pairwise(whole)]
+    drawn = " ".join(f"{x}{'' if y < 0 else ' '}{y}" for x, y in turns).replace(" -", "-")
+    return f"M{whole[0][0]} {whole[0][1]}{'l' if turns else ''}{drawn}{'Z' if closed else ''}"
 
 
 @dataclass(frozen=True)

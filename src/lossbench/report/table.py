@@ -271,7 +271,9 @@ def _compare(cells: list[Cell], rows: list[Row]) -> list[Cell]:
     for index, row in enumerate(rows):
         if row.is_baseline or not references:
             continue
-        reference = min(references, key=lambda i: (*_distance(rows[i].variant, row.variant), i))
+        reference = references[0]
+        if len(references) > 1:
+            reference = min(references, key=lambda i: (*_distance(rows[i].variant, row.variant), i))
         found = statistics.difference(_scaled(cells[index]), _scaled(cells[reference]))
         if found is not None:
             compared[index] = Comparison(rows[reference].label, found)

@@ -13,6 +13,9 @@ from lossbench.report.findings import findings
 from lossbench.report.formatting import arrow, counted, number
 from lossbench.report.table import Cell, Row, Table
 
+MAX_LABEL = 24
+SEEDS_COLUMN, METRIC_COLUMN = 10, 14  # characters that such a column should have
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -70,7 +73,7 @@ def styled_tables(report: Report) -> tuple[int, str]:
 
 def _print_tables(report: Report, console: Console) -> None:
     for table in report.tables:
-        for part in _parts(table):
+        for part in _parts(table, console.width):
             console.print(part, highlight=False)
         for labels in twins.twins(table):
             console.print(twins.sentence(labels), markup=False, highlight=False)
@@ -87,18 +90,31 @@ def _beside(page: Path, files: Sequence[Path]) -> str:
     return ", ".join([*names, *(f"{name}/ ({counted(count, 'file')})" for name, count in sorted(folders.items()))])
 
 
-def _parts(table: Table) -> list[RenderableType]:
+def _parts(table: Table, width: int) -> list[RenderableType]:
+    """The table, in several of as many columns as the terminal has room for, and a sentence a metric."""
+    from rich.text import Text
+
+    label = min(max((len(row.label) for row in table.rows), default=0), MAX_LABEL)
+    count = max(1, (width - label - SEEDS_COLUMN) // METRIC_COLUMN)
+    starts = range(0, max(1, len(table.metrics)), count)
+    grids = [_grid(table, range(start, min(start + count, len(table.metrics))), is_first=not start) for start in starts]
+    sentences: list[RenderableType] = [
+        Text(f"{f.metric.label}: {f.headline}{f' ({f.value})' if f.value else ''}. {f.detail}") for f in findings(table)
+    ]
+    return [*grids, *sentences, Text("")]
+
+
+def _grid(table: Table, places: range, is_first: bool) -> RenderableType:
     from rich import box
     from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid(
-        title=Text(table.title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0)
-    )
+    title = Text(table.title) if is_first else None
+    grid = Grid(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0))
     longest = max((len(row.label) for row in table.rows), default=0)
-    grid.add_column("loss", overflow="fold", min_width=min(longest, 24))
+    grid.add_column("loss", overflow="fold", min_width=min(longest, MAX_LABEL))
     grid.add_column("seeds", no_wrap=True)
-    for metric in table.metrics:
+    for metric in (table.metrics[place] for place in places):
         unit = f"({metric.unit}) " if metric.unit else ""
         grid.add_column(Text(f"{metric.label}\n{unit}{arrow(metric)}"), justify="right", overflow="fold")
     for row in table.rows:
@@ -106,11 +122,8 @@ def _parts(table: Table) -> list[RenderableType]:
         if row.is_baseline:
             label.append("\n(baseline)", style="dim")
         seeds = Text(row.coverage.replace(": ", "\n").replace(", ", "\n"), style="red" if row.absent else "")
-        grid.add_row(label, seeds, *(_cell(row, cell) for cell in row.cells))
-    sentences: list[RenderableType] = [
-        Text(f"{f.metric.label}: {f.headline}{f' ({f.value})' if f.value else ''}. {f.detail}") for f in findings(table)
-    ]
-    return [grid, *sentences, Text("")]
+        grid.add_row(label, seeds, *(_cell(row, row.cells[place]) for place in places))
+    return grid
 
 
 def _cell(row: Row, cell: Cell) -> Text:

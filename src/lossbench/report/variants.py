@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from lossbench.errors import ConfigError, nearest
@@ -39,7 +40,7 @@ class Variant:
     differs: tuple[tuple[str, str, str], ...] = ()
     is_tuned: bool = False
 
-    @property
+    @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The flat configuration that its runs share, without what is no setting."""
         return settings_of(next((run for run in self.runs if run.config), self.runs[0]))

@@ -80,8 +80,8 @@ def test_links_lead_somewhere_and_ids_are_unique(page):
 
 
 def test_numbers_marks_and_gaps_are_shown(text):
-    assert re.search(r'figure best">51\.3</span> <span class="sd">± 1\.5', text)
-    assert re.search(r'figure second">42\.0', text)
+    assert re.search(r"<b>51\.3</b> <small>± 1\.5", text)
+    assert "<u>42.0</u>" in text
     assert '<span class="absent">1/3: 1 failed, 1 missing</span>' in text
     assert "1/3: 1 crashed, 1 invalid" in text
 

@@ -47,19 +47,23 @@ def available() -> list[FigureModule]:
     return sorted((cast(FigureModule, module) for module in modules), key=lambda figure: figure.ORDER)
 
 
+def draw_all(report: Report) -> tuple[dict[str, Figure], ...]:
+    """For each table its figures by the names of their modules, in the order of the page."""
+    modules = [(module.__name__.rpartition(".")[2], module) for module in available()]
+    return tuple(
+        {name: figure for name, module in modules if (figure := module.draw(report, index)) is not None}
+        for index in range(len(report.tables))
+    )
+
+
 def drawings(report: Report) -> dict[str, str]:
     """Every drawing of the report by a name that can be a file's: `curves-tiny-arithmetic-1`, `ranks-test-em`."""
     from lossbench.report.figures._ranks import draw_ranking
     from lossbench.report.formatting import slugs
 
     found = {}
-    places = slugs([table.title for table in report.tables])
-    for module in available():
-        name = module.__name__.rpartition(".")[2]
-        for index, place in enumerate(places):
-            figure = module.draw(report, index)
-            if figure is None:
-                continue
+    for figures, place in zip(report.figures, slugs([table.title for table in report.tables]), strict=True):
+        for name, figure in figures.items():
             numbered = len(figure.drawings) > 1
             for number, svg in enumerate(figure.drawings, start=1):
                 found[f"{name}-{place}{f'-{number}' if numbered else ''}"] = svg

@@ -11,6 +11,8 @@ WIDTH, HEIGHT = 560.0, 320.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 152.0, 34.0, 40.0
 MAX_LABELS = 10
 LABEL_CHARACTERS = 19
+RISES = (-6, 16, -20, 30, -34, 44, -48, 58, -62, 72, 86, 100)  # of a name's baseline below its point, nearest first
+FAR = 24.0  # from which on a name needs a line to its point
 
 
 def right_edge(is_crowded: bool) -> float:
@@ -69,23 +71,31 @@ def labels(ends: Sequence[tuple[str, int, float, float]], right: float) -> list[
 def names_beside(points: Sequence[tuple[str, int, float, float]], right: float) -> list[str]:
     """Names beside their points, where they cover neither points nor each other; `points` are (name, index, x, y).
 
-    A name goes to the first free of a few places around its point, nearest first; to the nearest where none is free.
+    A name goes to the first free place around its point, nearest first, with a thin line to the point where it is far;
+    to the nearest where none is free.
     """
     taken = [(x - 6, y - 6, x + 6, y + 6) for *_, x, y in points]
     parts = []
-    for name, _, x, y in points:
+    for name, index, x, y in points:
         shown = name if len(name) <= LABEL_CHARACTERS else f"{name[: LABEL_CHARACTERS - 1]}…"
         width = 6.8 * len(shown)
-        places = [(x + side * 9, y + rise) for rise in (-6, 16, -20, 30, -34, 44) for side in (1, -1)]
+        places = [(x + side * 9, y + rise) for rise in RISES for side in (1, -1)]
         boxes = [
             (at, rise, "start", (at, rise - 11, at + width, rise + 3))
             if at > x
             else (at, rise, "end", (at - width, rise - 11, at, rise + 3))
             for at, rise in places
         ]
-        inside = [b for b in boxes if b[3][0] >= LEFT and b[3][2] <= right and b[3][1] >= TOP - 14] or boxes
+        bottom = HEIGHT - BOTTOM
+        inside = [
+            b for b in boxes if b[3][0] >= LEFT and b[3][2] <= right and b[3][1] >= TOP - 14 and b[3][3] <= bottom
+        ] or boxes
         chosen = next((b for b in inside if not any(_overlap(b[3], other) for other in taken)), inside[0])
         taken.append(chosen[3])
+        if abs(chosen[1] - 4 - y) > FAR:
+            parts.append(
+                element("path", d=path([(x, y), (chosen[0], chosen[1] - 4)]), class_="leader", style=hue(index))
+            )
         parts.append(text(chosen[0], chosen[1], shown, class_="series", text_anchor=chosen[2]))
     return parts
 

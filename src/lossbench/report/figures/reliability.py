@@ -44,7 +44,7 @@ def draw(report: Report, index: int) -> Figure | None:
         parts.append(line(points, curve.index))
         if not is_crowded:  # dots of many curves would only cover each other
             parts += [dot(*p, curve.index, 2.0 + 3.0 * b.count / most) for p, b in zip(points, curve.bins, strict=True)]
-        ends.append((f"{curve.label} {curve.ece:.3f}", curve.index, *points[-1]))
+        ends.append((curve.label, curve.index, *points[-1]))
     if not is_crowded:
         parts += labels(ends[::-1], right)
     errors = ", ".join(f"{curve.label} {curve.ece:.3f}" for curve in curves)

@@ -47,6 +47,7 @@ class Found:
     """What one source found below one target.
 
     `expected` are the runs of a plan (sweep.json), in state `missing` and with whatever identity the plan gives;
+    `baselines` are the losses that they compare with, by the plan's location;
     `files_seen` and `looked_in` make the message when nothing was found. `incomplete` says why a service did not give
     everything, so that nobody takes the rest for the whole.
     """
@@ -57,6 +58,7 @@ class Found:
     looked_in: str = ""
     files_seen: int = 0
     plans_seen: int = 0
+    baselines: dict[str, str] = field(default_factory=dict)
     incomplete: str | None = None
 
 

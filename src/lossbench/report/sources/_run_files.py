@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.report.numbers import as_number, one_line, parse_json
-from lossbench.report.records import Examples, History
+from lossbench.report.records import Examples, History, Keys
 
 TAIL_BYTES = 1 << 16
 Row = tuple[int, dict[str, float]]  # optimizer step, values by key
@@ -47,7 +47,7 @@ def last_line(path: Path, every_key: bool = False) -> tuple[dict[str, Any], dict
     return last, values
 
 
-def read_attempts(folder: Path, keys: tuple[str, ...], still_written: bool = False) -> History:
+def read_attempts(folder: Path, keys: Keys, still_written: bool = False) -> History:
     """The series of `keys` over all attempts of a run: metrics.attempt1.jsonl and so on, then metrics.jsonl.
 
     A later attempt counts from its first step on: what an earlier one logged from there was done again.
@@ -57,42 +57,48 @@ def read_attempts(folder: Path, keys: tuple[str, ...], still_written: bool = Fal
         for file in folder.glob("metrics.attempt*.jsonl")
         if (match := re.fullmatch(r"metrics\.attempt(\d+)\.jsonl", file.name))
     )
-    rows: list[Row] = []
+    attempts: list[list[Row]] = []
     problems: tuple[str, ...] = ()
     for _, file in earlier:
         found, sentences = _rows(file, keys, still_written=False)
-        rows, problems = rows + found, problems + sentences
+        attempts.append(found)
+        problems += sentences
     found, sentences = _rows(folder / "metrics.jsonl", keys, still_written)
-    merged, overlap = merge_attempts(rows + found)
+    merged, overlap = merge_attempts([*attempts, found])
     return History(series=series_of(merged, keys), problems=problems + sentences, overlap=overlap)
 
 
-def merge_attempts(rows: Sequence[Row]) -> tuple[list[Row], int]:
-    """Rows in the order of logging -> rows of which every step was logged by one attempt alone, and how many were cut.
+def merge_attempts(attempts: Sequence[Sequence[Row]]) -> tuple[list[Row], int]:
+    """Rows of each attempt in the order of logging -> rows of which every step was logged by one attempt alone, and how
+    many were cut.
 
-    A step lower than the one before it means that a new attempt began there, from a checkpoint or from nothing: all
-    rows from that step on were done again.
+    All rows from an attempt's first step on were done again by it. Within the rows of one attempt a step lower than the
+    one before it means that another attempt began there, from a checkpoint or from nothing.
     """
     kept: list[Row] = []
     cut = 0
-    for row in rows:
-        while kept and kept[-1][0] > row[0]:
-            kept.pop()
-            cut += 1
-            while kept and kept[-1][0] == row[0]:  # the step that is logged again, whole
-                kept.pop()
-                cut += 1
-        kept.append(row)
+    for attempt in attempts:
+        is_first = True
+        for row in attempt:
+            if kept and (kept[-1][0] > row[0] or (is_first and kept[-1][0] == row[0])):
+                before = len(kept)
+                while kept and kept[-1][0] >= row[0]:  # the step that is logged again, whole
+                    kept.pop()
+                cut += before - len(kept)
+            kept.append(row)
+            is_first = False
     return kept, cut
 
 
-def series_of(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[tuple[int, float]]]:
-    """(step, value) of every key that any row has."""
+def series_of(rows: Sequence[Row], keys: Sequence[str] | None) -> dict[str, list[tuple[int, float]]]:
+    """(step, value) of every one of the keys (of all, if None) that any row has."""
+    if keys is None:
+        keys = sorted({key for _, values in rows for key in values})
     series = {key: [(step, values[key]) for step, values in rows if key in values] for key in keys}
     return {key: points for key, points in series.items() if points}
 
 
-def _rows(path: Path, keys: tuple[str, ...], still_written: bool) -> tuple[list[Row], tuple[str, ...]]:
+def _rows(path: Path, keys: Keys, still_written: bool) -> tuple[list[Row], tuple[str, ...]]:
     """Rows with one of `keys`; those before and after damage are kept, and the damage is named with its byte."""
     try:
         data = path.read_bytes()
@@ -100,14 +106,45 @@ def _rows(path: Path, keys: tuple[str, ...], still_written: bool) -> tuple[list[
         return [], ()
     except OSError as error:
         return [], (f"{path.name} cannot be read: {error.strerror or error}.",)
+    rows = _whole_rows(data, keys)
+    return (rows, ()) if rows is not None else _rows_around_damage(path.name, data, keys, still_written)
+
+
+def _whole_rows(data: bytes, keys: Keys) -> list[Row] | None:
+    """The rows of a log in which every line is one JSON object; None for any other.
+
+    All lines are parsed at once, as one list, in a third of the time of one after the other.
+    """
+    lines = data.split(b"\n")
+    if lines[-1] or any(not (line.startswith(b"{") and line.endswith(b"}")) for line in lines[:-1]):
+        return None
+    try:
+        parsed = parse_json(b"[" + b",".join(lines[:-1]) + b"]")
+    except ValueError:
+        return None
+    if len(parsed) != len(lines) - 1:
+        return None
+    return [row for entry in parsed if (row := _row(entry, keys))]
+
+
+def _row(entry: dict[str, Any], keys: Keys) -> Row | None:
+    """None without a step, or without any of the keys."""
+    if keys is None:
+        keys = tuple(key for key in entry if key != "step")
+    values = {key: number for key in keys if (number := as_number(entry.get(key))) is not None}
+    step = as_number(entry.get("step")) if values else None
+    return (int(step), values) if step is not None and step.is_integer() else None
+
+
+def _rows_around_damage(name: str, data: bytes, keys: Keys, still_written: bool) -> tuple[list[Row], tuple[str, ...]]:
     rows: list[Row] = []
     broken: list[int] = []
     cut_at = None
     offset = 0
     for line in data.splitlines(keepends=True):
         try:
-            row = parse_json(line) if line.strip() else {}
-            if not isinstance(row, dict):
+            entry = parse_json(line) if line.strip() else {}
+            if not isinstance(entry, dict):
                 raise ValueError
         except ValueError:
             if line.endswith((b"\n", b"\r")):
@@ -115,17 +152,15 @@ def _rows(path: Path, keys: tuple[str, ...], still_written: bool) -> tuple[list[
             else:
                 cut_at = offset
         else:
-            step = as_number(row.get("step"))
-            values = {key: number for key in keys if (number := as_number(row.get(key))) is not None}
-            if values and step is not None and step.is_integer():
-                rows.append((int(step), values))
+            if row := _row(entry, keys):
+                rows.append(row)
         offset += len(line)
     problems = []
     if broken:
         lines = "1 line is" if len(broken) == 1 else f"{len(broken)} lines are"
-        problems.append(f"{path.name}: {lines} no JSON object (the first at byte {broken[0]}); the others are used.")
+        problems.append(f"{name}: {lines} no JSON object (the first at byte {broken[0]}); the others are used.")
     if cut_at is not None and not still_written:
-        problems.append(f"{path.name}: the last line is cut off (from byte {cut_at} of {offset}); the others are used.")
+        problems.append(f"{name}: the last line is cut off (from byte {cut_at} of {offset}); the others are used.")
     return rows, tuple(problems)
 
 
@@ -133,14 +168,25 @@ def read_examples(path: Path) -> Examples:
     """The evaluated examples, with those of `EXAMPLE_COLUMNS` that the file has."""
     if not path.is_file():
         return Examples()
-    import pyarrow.parquet
-
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        columns = [name for name in EXAMPLE_COLUMNS if name in file.schema_arrow.names]
-        rows = file.read(columns=columns).to_pylist()
+        found = parquet_columns(path, EXAMPLE_COLUMNS)
     except Exception as error:  # pyarrow has no common base for what damaged bytes make it raise
         return Examples(
             problems=(f"{path.name} cannot be read: {str(error).splitlines()[0] if str(error) else error!r}",)
         )
-    return Examples(rows=rows)
+    return Examples(rows=[dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)])
+
+
+def parquet_columns(path: Path, wanted: Sequence[str]) -> dict[str, list[Any]]:
+    """Those of the wanted columns that a Parquet file has, as lists; raises whatever damaged bytes make pyarrow raise.
+
+    Lists, because Arrow's own filters and conversions to numpy load pandas, most of a second.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(path.read_bytes()))
+    present = set(file.schema_arrow.names)
+    names = [name for name in wanted if name in present]
+    table = file.read(columns=names, use_threads=False)
+    return {name: table.column(name).to_pylist() for name in names}

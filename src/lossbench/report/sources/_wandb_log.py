@@ -76,13 +76,13 @@ def read_log(path: Path) -> WandbLog:
     return log
 
 
-def read_rows(log: WandbLog, keys: Iterable[str]) -> list[tuple[int, dict[str, float]]]:
-    """(step, values) of every logged row that has one of `keys`, in the order of the log.
+def read_rows(log: WandbLog, keys: Iterable[str] | None) -> list[tuple[int, dict[str, float]]]:
+    """(step, values) of every logged row that has one of `keys` (any number, if None), in the order of the log.
 
     The step is `trainer/global_step` where the row has it, else wandb's own counter of log calls.
     """
     again = WandbLog(log.path)
-    wanted = {key.encode(): key for key in (*keys, AXIS)}
+    wanted = None if keys is None else {key.encode(): key for key in (*keys, AXIS)}
     rows = []
     for payload in _payloads(_bytes(again), again):
         try:
@@ -190,7 +190,7 @@ def _item(message: bytes) -> tuple[KeyPath, bytes]:
     return tuple(path), raw
 
 
-def _row(message: bytes, wanted: dict[bytes, str]) -> tuple[int, dict[str, float]] | None:
+def _row(message: bytes, wanted: dict[bytes, str] | None) -> tuple[int, dict[str, float]] | None:
     step: float | None = None
     values: dict[str, float] = {}
     for number, item in fields(message):
@@ -201,7 +201,8 @@ def _row(message: bytes, wanted: dict[bytes, str]) -> tuple[int, dict[str, float
             continue
         parts = [(n, v) for n, v in fields(item) if isinstance(v, bytes)]
         names = [v for n, v in parts if n in (KEY, NESTED_KEY) and v]
-        name = wanted.get(b".".join(names))
+        key = b".".join(names)
+        name = wanted.get(key) if wanted is not None else None if key.startswith(b"_") else _text(key)
         if name is not None:
             value = as_number(_json(next((v for n, v in parts if n == VALUE), b"")))
             if value is not None:

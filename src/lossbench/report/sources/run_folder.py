@@ -16,6 +16,7 @@ from typing import Any
 from lossbench.report.numbers import as_number, flatten, one_line, read_json_object, timestamp
 from lossbench.report.records import UNKNOWN, RunRecord, State
 from lossbench.report.sources import DEFAULT, Found, Options
+from lossbench.report.sources._evaluations import read_evaluations
 from lossbench.report.sources._fields import group_of, numbers_of, short, text, versions_of, whole
 from lossbench.report.sources._run_files import last_line, read_attempts, read_examples
 
@@ -75,6 +76,10 @@ def read_run(folder: Path, location: str, now: float) -> RunRecord:
     finished = text(result or {}, "finished", problems)
     loss, model, dataset = (text(identity, key, problems) or UNKNOWN for key in ("loss", "model", "dataset"))
 
+    metrics = _metrics(result, problems) if identity else {}
+    evaluations, of_evaluations = read_evaluations(folder, metrics)
+    problems += of_evaluations
+
     return RunRecord(
         id=run_id,
         name=text(identity, "name", problems) or folder.name,
@@ -94,7 +99,8 @@ def read_run(folder: Path, location: str, now: float) -> RunRecord:
         checkpoint_criterion=text(checkpoint, "criterion", problems),
         error=_error(result, folder, state),
         config=flat,
-        metrics=_metrics(result, problems) if identity else {},
+        metrics=metrics,
+        evaluations=evaluations,
         versions=versions_of(identity),
         source="run folder",
         path=folder,
@@ -193,6 +199,10 @@ def _read_plan(path: Path, root: Path, found: Found) -> None:
         found.problems.append(f"{where}: `runs` is {short(runs)} where a list is expected; the plan is ignored.")
         return
     found.plans_seen += 1
+    wrong: list[str] = []
+    if (baseline := text(plan, "baseline", wrong)) is not None:
+        found.baselines[where] = baseline
+    found.problems += [f"{where}: {problem}" for problem in wrong]
     for number, run in enumerate(runs, start=1):
         run_id = run.get("id") if isinstance(run, dict) else None
         if not isinstance(run_id, str):

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from lossbench.report.numbers import as_number, timestamp
-from lossbench.report.records import History, RunRecord, State
+from lossbench.report.records import History, Keys, RunRecord, State
 from lossbench.report.sources import DEFAULT, Found, Options, SourceError, _api_cache
 from lossbench.report.sources._run_files import Row, merge_attempts, series_of
 from lossbench.report.sources._wandb_record import STATUS, STEP, record_of
@@ -204,9 +204,9 @@ def _row(raw: dict[str, Any]) -> Row | None:
     return (int(step), values) if step is not None and values else None
 
 
-def _history_of(rows: Sequence[Row]) -> Callable[[tuple[str, ...]], History]:
-    def read_history(keys: tuple[str, ...]) -> History:
-        kept, cut = merge_attempts([row for row in rows if any(key in row[1] for key in keys)])
+def _history_of(rows: Sequence[Row]) -> Callable[[Keys], History]:
+    def read_history(keys: Keys) -> History:
+        kept, cut = merge_attempts([[row for row in rows if keys is None or any(key in row[1] for key in keys)]])
         return History(series=series_of(kept, keys), overlap=cut)
 
     return read_history

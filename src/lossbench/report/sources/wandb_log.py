@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lossbench.report.numbers import one_line
-from lossbench.report.records import History, RunRecord, State
+from lossbench.report.records import History, Keys, RunRecord, State
 from lossbench.report.sources import DEFAULT, Found, Options
 from lossbench.report.sources._log_cache import LogCache
 from lossbench.report.sources._run_files import merge_attempts, series_of
@@ -147,8 +147,8 @@ def _summary(logs: Sequence[WandbLog]) -> dict[str, Any]:
     return merged
 
 
-def _history(logs: Sequence[WandbLog], keys: tuple[str, ...]) -> History:
-    rows, cut = merge_attempts([row for log in logs for row in read_rows(log, keys)])
+def _history(logs: Sequence[WandbLog], keys: Keys) -> History:
+    rows, cut = merge_attempts([read_rows(log, keys) for log in logs])
     return History(series=series_of(rows, keys), overlap=cut)
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Sorting and filtering of the runs table, and open details in print. The page is whole without any of it.
+// Sorting, filtering and copying in the runs table, and open details in print. The page is whole without any of it.
 (function () {
   const table = document.getElementById("runs-table");
   const body = table.tBodies[0];
@@ -23,7 +23,8 @@
   apply();
 
   function value(row, column) {
-    const raw = row.cells[column].textContent.trim();
+    const last = row.cells[column].lastChild; // after the buttons and the link of the last column
+    const raw = last ? last.textContent.trim() : "";
     const number = Number(raw.replace("−", "-"));
     return raw === "" ? null : Number.isNaN(number) ? raw.toLowerCase() : number;
   }
@@ -48,6 +49,43 @@
       });
       body.append(...keyed.map((entry) => entry.row));
     });
+  });
+
+  async function copy(text, button) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch (error) { // no clipboard for this page, or not allowed: as it was done before there was one
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      const done = document.execCommand("copy");
+      area.remove();
+      button.focus();
+      return done;
+    }
+    return true;
+  }
+  function button(words, label, text) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.className = "copy";
+    made.textContent = words;
+    made.setAttribute("aria-label", label);
+    made.addEventListener("click", async () => {
+      made.textContent = (await copy(text, made)) ? "copied" : "not allowed";
+      made.setAttribute("aria-label", made.textContent);
+      setTimeout(() => { made.textContent = words; made.setAttribute("aria-label", label); }, 1500);
+    });
+    return made;
+  }
+  rows.forEach((row) => {
+    const cell = row.cells[row.cells.length - 1];
+    const link = cell.querySelector("a");
+    const place = cell.lastChild.textContent.trim();
+    const made = place === "not found" ? [] : [button("copy", "copy the path", place), " "];
+    if (link) made.push(button("copy link", "copy the address in wandb", link.href), " ");
+    cell.prepend(...made);
   });
 
   window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));

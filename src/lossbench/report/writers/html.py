@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent.parent / "templates"
 MAX_ERROR = 400
 MAX_BYTES = 990_000
-BYTES_A_CELL = 1600  # of a page that leaves nothing out, all sections together
+BYTES_A_CELL = 1450  # of a page that leaves nothing out, all sections together
 MAX_GLYPHS = 12
 MAX_SEEDS = 5  # whose values a cell's tooltip lists; the runs table has them all
 # (glyph, class) of a state; the glyph alone tells states apart, colour only helps.
@@ -59,8 +59,12 @@ def write(report: Report) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Detail:
-    """What the page shows of a report; `left_out` says what it does not, for reports that would be too large."""
+    """What the page shows of a report; `left_out` says what it does not, for reports that would be too large.
 
+    `share` is about the size of such a page, relative to that of the whole one.
+    """
+
+    share: float = 1.0
     tooltips: bool = True
     dots: bool = True
     samples: bool = True
@@ -74,9 +78,10 @@ _TABLES_HAVE = "the values behind a mean stand in the table of runs and in repor
 # Tried in this order until the page is small enough.
 DETAILS = (
     Detail(),
-    Detail(tooltips=False, left_out=_TABLES_HAVE),
-    Detail(tooltips=False, dots=False, left_out=f"dots of single seeds are left out; {_TABLES_HAVE}"),
+    Detail(share=0.94, tooltips=False, left_out=_TABLES_HAVE),
+    Detail(share=0.85, tooltips=False, dots=False, left_out=f"dots of single seeds are left out; {_TABLES_HAVE}"),
     Detail(
+        share=0.75,
         tooltips=False,
         dots=False,
         samples=False,
@@ -86,6 +91,7 @@ DETAILS = (
         "out; report.csv, pairs.csv and figures/ have their numbers",
     ),
     Detail(
+        share=0.6,
         tooltips=False,
         dots=False,
         samples=False,
@@ -99,15 +105,20 @@ DETAILS = (
 
 def render(report: Report, is_live: bool = False) -> str:
     """The page. With `is_live` it asks the server that it came from whether there is a newer one (`--watch`)."""
-    cells = sum(len(table.rows) * len(table.metrics) for table in report.tables)
-    guess = cells * BYTES_A_CELL / MAX_BYTES
-    level = 0 if guess < 1 else 1 if guess < 1.2 else 3
+    whole = BYTES_A_CELL * sum(len(table.rows) * len(table.metrics) for table in report.tables)
+    level = _level(whole, 0)
     while True:
         page = _render(report, is_live, DETAILS[level])
-        excess = len(page.encode("utf-8")) / MAX_BYTES
-        if excess <= 1 or level == len(DETAILS) - 1:
+        size = len(page.encode("utf-8"))
+        if size <= MAX_BYTES or level == len(DETAILS) - 1:
             return page
-        level = min(level + (2 if excess > 1.2 else 1), len(DETAILS) - 1)  # a level saves about a tenth
+        level = _level(size / DETAILS[level].share, level + 1)
+
+
+def _level(whole: float, first: int) -> int:
+    """The first level from `first` on at which a page of `whole` bytes should be small enough; the last if none is."""
+    fitting = (level for level in range(first, len(DETAILS)) if whole * DETAILS[level].share <= MAX_BYTES)
+    return next(fitting, len(DETAILS) - 1)
 
 
 def _render(report: Report, is_live: bool, detail: Detail) -> str:
@@ -130,7 +141,7 @@ def _render(report: Report, is_live: bool, detail: Detail) -> str:
             coverage=_coverage(report),
             rankings=[(ranking, Markup(draw_ranking(ranking, figures.series(report)))) for ranking in report.rankings],
             has_provisional=any(cell["provisional"] for s in sections for row in s["rows"] for cell in row["cells"]),
-            spent=notes.spent_words(report),
+            spent=notes.spent_words(report) if len(sections) > 1 else "",
             runs=_runs(report),
             problems=_problems(report),
             versions=_versions(report),
@@ -250,6 +261,11 @@ def _breakable(text: str) -> Markup:
     return Markup(str(escape(text)).replace("_", "_<wbr>").replace("/", "/<wbr>"))
 
 
+@cache
+def _names_on_page() -> frozenset[str]:
+    return frozenset(m.__name__.rpartition(".")[2] for m in figures.available() if m.ON_PAGE)
+
+
 def _section(report: Report, index: int, detail: Detail) -> dict[str, Any]:
     from markupsafe import Markup
 
@@ -261,9 +277,8 @@ def _section(report: Report, index: int, detail: Detail) -> dict[str, Any]:
         cells = [_cell(row, cell, extents[i], detail) for i, cell in enumerate(row.cells)]
         states = [run.state for run in row.variant.runs]
         rows.append({"row": row, "hue": Markup(figures.hue(position)), "states": states, "cells": cells})
-    shown = [module for module in figures.available() if module.ON_PAGE]
-    modules = [module for module in shown if module.__name__.rpartition(".")[2] not in detail.without]
-    drawn = [drawing for module in modules if (drawing := module.draw(report, index)) is not None]
+    on_page = _names_on_page() - detail.without
+    drawn = [drawing for name, drawing in report.figures[index].items() if name in on_page]
     costs = cost_table(table)
     pairs = report.pairs[index] if report.pairs and sum(map(len, report.pairs)) <= detail.max_pairs else ()
     return {
@@ -278,6 +293,7 @@ def _section(report: Report, index: int, detail: Detail) -> dict[str, Any]:
         "twins": [twins.sentence(labels) for labels in twins.twins(table)],
         "pairs": list(pairs),
         "costs": costs,
+        "spent": notes.spent_words(report, table),
         "has_devices": costs is not None and any(row.devices for row in costs.rows),
         "settings": settings_table(table),
     }
@@ -288,8 +304,11 @@ def _cell(row: Row, cell: Cell, extent: tuple[float, float] | None, detail: Deta
 
     metric = cell.metric
     words = []
-    if cell.n <= MAX_SEEDS:
-        words.append(", ".join(f"seed {seed}: {number(value, metric)}" for seed, value in cell.values))
+    if 1 < cell.n <= MAX_SEEDS:
+        seeds, values = zip(*cell.values, strict=True)
+        words.append(f"seeds {', '.join(map(str, seeds))}: {', '.join(number(value, metric) for value in values)}")
+    elif cell.n == 1:
+        words.append(f"seed {cell.values[0][0]}")
     if cell.low is not None and cell.high is not None:
         words.append(f"95 % interval {number(cell.low, metric)} to {number(cell.high, metric)}")
     return {
@@ -328,9 +347,11 @@ def _differences(table: Table, column: int) -> dict[str, Any]:
                 "forest": Markup(sparks.forest(cell, scale)),
             }
         )
+    tests = {row["test"] for row in rows}
     return {
         "metric": metric,
         "rows": rows,
+        "test": tests.pop() if len(tests) == 1 else "",  # said once where it is the same for all
         "reference": shown(cells[0].mean, metric) if table.rows[0].is_baseline else "",
     }
 

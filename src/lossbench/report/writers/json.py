@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lossbench.report import twins
 from lossbench.report.checkpoints import CheckpointPair
 from lossbench.report.collect import state_counts
+from lossbench.report.costs import of_table, spent
 from lossbench.report.numbers import as_json
 from lossbench.report.ranks import Ranking
 from lossbench.report.records import RunRecord
@@ -30,6 +32,7 @@ def write(report: Report) -> dict[str, str]:
         "has_plan": report.collection.has_plan,
         "states": {str(state): count for state, count in state_counts(report.records).items()},
         "incomplete": list(report.collection.incomplete),
+        "spent": _spent(report.records),
         "tables": [_table(report, index) for index in range(len(report.tables))],
         "rankings": [_ranking(ranking) for ranking in report.rankings],
         "paper": asdict(report.paper) if report.paper else None,
@@ -79,10 +82,17 @@ def _table(report: Report, index: int) -> dict[str, Any]:
             }
             for row in table.rows
         ],
+        "spent": _spent(of_table(report.records, table)),
         "same_gradient": [list(labels) for labels in twins.twins(table)],
         "checkpoint_pairs": [_pair(pair) for pair in (report.pairs[index] if report.pairs else ())],
         "reliability": [asdict(curve) for curve in (report.reliability[index] if report.reliability else ())],
     }
+
+
+def _spent(records: Sequence[RunRecord]) -> dict[str, Any] | None:
+    """Hours of all runs, and under `unused_` of those in no mean."""
+    found = spent(records)
+    return None if found is None else asdict(found)
 
 
 def _pair(pair: CheckpointPair) -> dict[str, Any]:

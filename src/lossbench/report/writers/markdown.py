@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lossbench.report import notes, twins
 from lossbench.report.collect import state_counts
+from lossbench.report.costs import cost_table
 from lossbench.report.findings import estimate_text, findings, interval_text
 from lossbench.report.formatting import arrow, clipped, heading, moment, number, p_value
 from lossbench.report.records import State
@@ -43,11 +44,11 @@ def write(report: Report) -> dict[str, str]:
             lines.append(f"- {finding.metric.label}: **{escape(finding.headline)}**{value}. {escape(finding.detail)}")
         lines += ["", *_results(table), ""]
         lines += [f"{escape(twins.sentence(labels))}\n" for labels in twins.twins(table)]
-        lines += [*_differences(table), *_settings(table)]
+        lines += [*_differences(table), *_costs(report, table), *_settings(table)]
     lines += _rankings(report) + _paper(report)
     lines += _runs_without_result(report)
-    if words := notes.spent_words(report):
-        lines += [escape(words), ""]
+    if len(report.tables) != 1 and (words := notes.spent_words(report)):
+        lines += [f"All settings together. {escape(words)}", ""]
     lines += ["## How to read this", "", *(f"- {escape(note)}" for note in notes.method(report)), ""]
     return {"report.md": "\n".join(lines).replace("\n\n\n", "\n\n")}
 
@@ -96,6 +97,20 @@ def _settings(table: Table) -> list[str]:
     return ["### Settings that differ beside the loss", "", *grid, ""]
 
 
+def _costs(report: Report, table: Table) -> list[str]:
+    lines = []
+    if (costs := cost_table(table)) is not None:
+        header = ["loss", *(heading(metric) for metric in costs.metrics)]
+        rows = [
+            [escape(row.label), *(number(m, metric) or "—" for m, metric in zip(row.means, costs.metrics, strict=True))]
+            for row in costs.rows
+        ]
+        lines += ["### Costs, means over finished seeds", "", *_grid(header, rows, 1), ""]
+    if words := notes.spent_words(report, table):
+        lines += [escape(words), ""]
+    return lines
+
+
 def _rankings(report: Report) -> list[str]:
     lines: list[str] = []
     for ranking in report.rankings:
@@ -103,7 +118,7 @@ def _rankings(report: Report) -> list[str]:
             [escape(loss.label), f"{loss.mean_rank:.2f}", str(loss.wins), notes.iqm_text(loss, ranking.metric)]
             for loss in ranking.losses
         ]
-        header = ["loss", "mean rank", "wins", "interquartile mean of the difference"]
+        header = ["loss", "mean rank", "wins", "interquartile mean of the difference, 95 % interval"]
         words = escape(notes.ranking_words(ranking))
         lines += [f"## Across settings: {ranking.metric.label}", "", *_grid(header, rows, 1), "", words, ""]
     return lines

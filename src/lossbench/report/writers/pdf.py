@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MANY = 30
 POINTS = 72 / 96  # a CSS pixel in points
-_COMMAND = re.compile(r"([MLZh])|(-?\d+(?:\.\d+)?)")
+_COMMAND = re.compile(r"([MLZhl])|(-?\d+(?:\.\d+)?)")
 
 
 def by_default(report: Report) -> bool:
@@ -31,7 +31,7 @@ def write(report: Report) -> dict[str, bytes]:
 def to_pdf(svg: str) -> bytes:
     """One drawing as a PDF page of its size, without a date: the same drawing gives the same bytes.
 
-    Understands what `lossbench.report.svg` makes: paths of M, L, Z and h, circles and texts.
+    Understands what `lossbench.report.svg` makes: paths of M, L, l, Z and h, circles and texts.
     """
     import matplotlib
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
@@ -129,7 +129,8 @@ def _path(d: str) -> Any:
         if command == "h":  # a dot with round caps: a line of no length
             numbers.clear()
         elif len(numbers) == 2:
-            vertices.append((numbers[0], numbers[1]))
+            x, y = vertices[-1] if command == "l" else (0.0, 0.0)
+            vertices.append((x + numbers[0], y + numbers[1]))
             codes.append(int(Path.MOVETO if command == "M" else Path.LINETO))
             numbers.clear()
     return Path(vertices, codes)
