@@ -19,7 +19,7 @@ from ..registry import create
 from .engine import FusedHead, Job
 from .head import LowRank
 from .paths import path, rows_of, term_of
-from .plan import Plan, plan
+from .plan import Plan, cosines_at_once, plan
 from .terms import Term
 
 
@@ -254,8 +254,8 @@ def _fused(head: _Inputs, parts: Sequence[_Part]) -> tuple[dict[str, Tensor], Te
     index, labels, places = rows_of(batches, by_label)
     scalar = parts[0].reduction != "none"
     shape = (len(labels), vocabulary, head.weight.shape[1], head.product)
-    at_once = plan(*shape, trained=False, gate_only=False, chunk_tokens=head.chunk_tokens).chunk
-    at_once = max(1, min(at_once, len(labels)) * 2 // 3)  # distinct labels whose cosines EMO holds
+    at_once = head.chunk_tokens or cosines_at_once(vocabulary, head.product)
+    at_once = max(1, min(at_once, len(labels) * 2 // 3))  # never a row for each token
     terms: list[Term] = []
     for part, batch, place in zip(parts, batches, places, strict=True):
         upstream = _upstream(part, batch, dtype) if scalar and part.weight else None

@@ -16,6 +16,7 @@ class MassTerm(Term):
 
     loss: MassLoss
     needs = frozenset({SOFTMAX})
+    matrices = 2
 
     def __init__(self, loss: object, batch: Batch, place: Place, dtype: torch.dtype, upstream: Tensor | None) -> None:
         super().__init__(loss, batch, place, dtype, upstream)

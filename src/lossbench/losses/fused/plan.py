@@ -9,6 +9,7 @@ import torch
 from .head import LOW_PRECISION
 
 CHUNK_BYTES = 32 << 20  # logits of one chunk
+COSINE_BYTES = 16 << 20
 BESIDE_KEPT = 24 << 20  # the same where tokens are kept, whose buffers come on top
 FEWEST_TOKENS = {8: 64, 4: 128, 2: 512}  # of a chunk, by bytes of an element; fewer make the products memory-bound
 
@@ -70,6 +71,11 @@ def plan(
     if gate_only and rest and room < min(rest, FEWEST_TOKENS[dtype.itemsize]):
         return Plan(kept, 0, by_vocabulary=True)
     return Plan(kept, _evenly(rest, max(room, 1)))
+
+
+def cosines_at_once(vocabulary: int, dtype: torch.dtype) -> int:
+    """How many labels' cosines with the whole vocabulary EMO holds."""
+    return max(COSINE_BYTES // (vocabulary * dtype.itemsize), FEWEST_TOKENS[dtype.itemsize] * 2 // 3)
 
 
 def _evenly(n: int, most: int) -> int:
