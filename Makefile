@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 export OMP_WAIT_POLICY ?= PASSIVE
 DEMO ?=    # what `make demo` is to do otherwise, such as DEMO='seed=0 trainer.max_steps=5 evaluation.limit=5'
 
-.PHONY: help setup demo studies picture test test-slow lint format report bench slurm-test docs reference reference-check audit release-check
+.PHONY: help setup demo studies picture test test-slow lint format report bench slurm-packages slurm-test docs reference reference-check audit release-check
 
 help:    ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -62,10 +62,14 @@ test-slow: $(READY_DEV)    ## the slow rest: real signals, two processes, the pa
 
 SLURM := slurm-wlm munge slurmdbd mariadb-server-core mariadb-client-core
 
-slurm-test: $(READY_DEV)    ## sweeps on a real SLURM cluster in a temporary folder; as root, on Debian or Ubuntu (12 minutes)
-	dpkg -s $(SLURM) >/dev/null 2>&1 || (apt-get update && \
-	  DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $(SLURM))
-	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest tests/slurm -m slurm --numprocesses 5 --dist loadfile
+slurm-packages:    ## install what slurm-test needs; as root, on Debian or Ubuntu
+	@test "$$(id -u)" = 0 || { echo "A private SLURM cluster needs root; run this as root." >&2; exit 1; }
+	@command -v apt-get >/dev/null || { echo "Packages of Debian or Ubuntu are needed: $(SLURM)." >&2; exit 1; }
+	dpkg -s $(SLURM) >/dev/null 2>&1 || { apt-get update --quiet && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends $(SLURM); }
+
+slurm-test: $(READY_DEV) slurm-packages    ## sweeps on a real SLURM cluster in a temporary folder; as root (12 minutes)
+	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest tests/slurm -m slurm --numprocesses 5 --dist loadgroup
 
 lint: $(READY_DEV)    ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .

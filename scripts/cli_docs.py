@@ -45,14 +45,19 @@ terminals only; `NO_COLOR=1` turns them off there, too.
 
 ## Completion
 
-    lossbench --install-completion                       # for the shell that it is typed in: bash, zsh or fish
-    eval "$(python train.py -sc install=bash)"           # Hydra's arguments, of train.py; install=fish for fish
+<!-- not run: needs an interactive shell -->
+```bash
+lossbench --install-completion                       # for the shell that it is typed in: bash, zsh or fish
+eval "$(python train.py -sc install=bash)"           # Hydra's arguments, of train.py; install=fish for fish
+```
 
 or by hand, with the script that a shell reads:
 
-    _LOSSBENCH_COMPLETE=source_bash lossbench > ~/.lossbench-completion.bash   # then: source it in ~/.bashrc
-    _LOSSBENCH_COMPLETE=source_zsh lossbench > ~/.zfunc/_lossbench             # then: fpath+=~/.zfunc; compinit
-    _LOSSBENCH_COMPLETE=source_fish lossbench > ~/.config/fish/completions/lossbench.fish
+```bash
+_LOSSBENCH_COMPLETE=source_bash lossbench > lossbench.bash      # then: source it in ~/.bashrc
+_LOSSBENCH_COMPLETE=source_zsh lossbench > _lossbench           # then: put it into a folder of $fpath; compinit
+_LOSSBENCH_COMPLETE=source_fish lossbench > lossbench.fish      # then: put it into ~/.config/fish/completions
+```
 """
 
 
@@ -65,13 +70,13 @@ def page() -> str:
     text = re.sub(r"\nExit codes:\n.*?\n\n.*?\n\n", "\n", text, count=1, flags=re.DOTALL)  # a table below says it
     for name, summary in _summaries(command):
         text = re.sub(rf"^\* `{re.escape(name)}`: .*$", lambda _, line=f"* `{name}`: {summary}": line, text, flags=re.M)
-    text = re.sub(r"(?:^lossbench .*\n)+", _indented, text, flags=re.M)
-    text = text.replace("```console\n$ ", "```text\n").replace("  [", " [")
+    text = re.sub(r"(?:^Examples:\n)?((?:^lossbench .*\n)+)", _fenced, text, flags=re.M)
+    text = text.replace("```console\n$ ", "```text\nusage: ").replace("  [", " [")
     return f"{text.rstrip()}\n\n{TAIL}"
 
 
-def _indented(examples: re.Match[str]) -> str:
-    return "".join(f"    {line}\n" for line in examples[0].splitlines())
+def _fenced(examples: re.Match[str]) -> str:
+    return f"<!-- not run: has made-up names -->\n```bash\n{examples[1]}```\n"
 
 
 def _summaries(command: Any) -> list[tuple[str, str]]:

@@ -1,16 +1,20 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import typer
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from lossbench import __version__, app, losses
 from lossbench.cli import app as cli
+from lossbench.cli import application
 from lossbench.errors import ConfigError
 from lossbench.identity import identify
 from lossbench.models.locate import folder_of
@@ -42,6 +46,36 @@ def test_every_command_says_what_it_is_for():
     for command in ("train", "report", "runs", "losses", "prepare"):
         assert command in overview
     assert "lossbench report runs/demo" in invoke("report", "--help")
+
+
+def test_the_overview_lists_every_command_in_the_order_of_their_use():
+    command = typer.main.get_command(cli)
+    listed = command.list_commands(typer.Context(command))
+    assert tuple(listed) == application.ORDER
+    shown = invoke("--help")
+    places = [re.search(rf"^. {name} ", shown, flags=re.M) for name in listed]
+    assert all(places) and [p.start() for p in places if p] == sorted(p.start() for p in places if p)
+
+
+def commands(command: Any, words: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    inner = getattr(command, "commands", {})
+    return [(words, command)] + [found for name, one in inner.items() for found in commands(one, (*words, name))]
+
+
+COMMANDS = commands(typer.main.get_command(cli))
+
+
+@pytest.mark.parametrize(("words", "command"), COMMANDS, ids=[" ".join(words) or "lossbench" for words, _ in COMMANDS])
+def test_every_command_shows_examples_of_itself(words: tuple[str, ...], command: Any):
+    examples = command.help.partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
+    name = " ".join(("lossbench", *words)).removesuffix(" list")
+    assert examples and any(example.strip().startswith(name) for example in examples)
+    assert all(example.strip().startswith("lossbench ") for example in examples)
+
+
+def test_a_mistyped_command_is_told_the_nearest():
+    done = CliRunner().invoke(cli, ["reprot", "runs"])
+    assert done.exit_code == 2 and "Did you mean 'report'" in " ".join(done.output.split())
 
 
 def test_the_version_is_that_of_the_package():
@@ -76,6 +110,13 @@ def test_a_report_is_written_and_printed(study: Path, tmp_path: Path):
         "report.csv",
         "report.json",
     }
+
+
+def test_a_script_reads_which_files_a_report_wrote_and_what_it_lacks(study: Path, tmp_path: Path):
+    out = tmp_path / "out"
+    made = json.loads(invoke("report", str(study / "s"), "--out", str(out), "--format", "json", "--json"))
+    assert made["lacks"] == [] and made["new"] is True
+    assert str(out / "report.json") in made["files"] and all(Path(file).is_file() for file in made["files"])
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,14 @@ def test_slurm_without_a_partition_is_bad(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert line.status == "bad" and "Unable to contact" in line.found
 
 
+def test_slurm_programs_without_a_cluster_are_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    command(tmp_path, "sbatch", "exit 0")
+    command(tmp_path, "sinfo", "echo 'sinfo: fatal: Could not establish a configuration source' >&2; exit 1")
+    line = line_of("SLURM")
+    assert line.status == "note" and "slurm.conf" in line.found and "hydra/launcher=local" in line.advice
+
+
 def test_a_check_that_breaks_stops_no_other(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor, "_python", lambda: 1 / 0)
     found = {line.name: line for line in doctor.examine()}

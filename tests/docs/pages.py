@@ -13,11 +13,15 @@ ROOT = Path(__file__).parents[2]
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "results/README.md")]
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>[\w-]*)")
+ITEM = re.compile(r"^ {0,3}(?:[*+-]|\d+\.) ")
 NOT_RUN = re.compile(r"^\s*<!-- not run: (?P<reason>.+?) -->$")
 EXITS = re.compile(r"^\s*<!-- exits (?P<code>\d+) -->$")
 LINK = re.compile(
     r"(?<!`)!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\((?P<target>[^()\s]+)(?:\s+\"[^\"]*\")?\)|<(?P<bare>https?://[^>\s]+)>"
 )
+
+
+IMAGE = re.compile(r"!\[[^\]]*\]\(([^()\s]+)\)")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ def blocks(page: Path) -> tuple[Block, ...]:
 def _blocks(page: Path) -> Iterator[Block]:
     lines = page.read_text(encoding="utf-8").splitlines()
     k = 0
+    in_list = False  # where indentation continues an item, and is no code
     while k < len(lines):
         if fence := FENCE.match(lines[k]):
             end = next(e for e in range(k + 1, len(lines)) if lines[e].strip() == fence["ticks"])
@@ -64,13 +69,15 @@ def _blocks(page: Path) -> Iterator[Block]:
                 int(exits["code"]) if exits else 0,
             )
             k = end + 1
-        elif lines[k].startswith("    ") and (k == 0 or not lines[k - 1].strip()):
+        elif lines[k].startswith("    ") and not in_list and (k == 0 or not lines[k - 1].strip()):
             end = k
             while end < len(lines) and (lines[end].startswith("    ") or not lines[end].strip()):
                 end += 1
             yield Block(page, k + 1, "indented", textwrap.dedent("\n".join(lines[k:end])).strip("\n"))
             k = end
         else:
+            if lines[k].strip():
+                in_list = bool(ITEM.match(lines[k])) or (in_list and lines[k].startswith(" "))
             k += 1
 
 
@@ -100,8 +107,14 @@ def prose(page: Path) -> str:
 
 
 def links(page: Path) -> list[str]:
-    """Targets of all links of a page."""
-    return [match["target"] or match["bare"] for match in LINK.finditer(prose(page))]
+    """Targets of all links and pictures of a page, also of pictures that are links."""
+    text = prose(page)
+    return [match["target"] or match["bare"] for match in LINK.finditer(text)] + pictures(page)
+
+
+def pictures(page: Path) -> list[str]:
+    """Addresses of all pictures of a page."""
+    return IMAGE.findall(prose(page))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Every fenced code block of README and docs is executed here, or says why it is not (CONTRIBUTING.md: Documentation).
+"""Every code block of README and docs is executed, or says why it is not (CONTRIBUTING.md: Documentation).
 
 The blocks of a page are executed in their order in one folder: `bash` by a shell, `python` in one namespace in which
 logits, labels and what losses may need are there, `yaml` by what reads such a file. `text` is output, and not executed.
@@ -25,16 +25,29 @@ from lossbench.losses import registry
 from tests.docs.pages import PAGES, ROOT, Block, blocks, commands, names
 
 LANGUAGES = {"bash", "python", "yaml", "text"}
+REASONS = ("needs ", "takes ", "has made-up names", "is run by tests/")  # what follows `not run:` begins so
+ELSEWHERE = [ROOT / "README.md"]  # tests/readme runs its blocks in a clean clone
 EXECUTED = [
-    page for page in PAGES if any(b.language in ("bash", "python", "yaml") and not b.not_run for b in blocks(page))
+    page
+    for page in PAGES
+    if page not in ELSEWHERE and any(b.language in ("bash", "python", "yaml") and not b.not_run for b in blocks(page))
 ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_a_fenced_block_says_what_it_is(page: Path) -> None:
+def test_every_block_is_executed_or_is_output_or_says_why_it_is_not_executed(page: Path) -> None:
     for block in blocks(page):
-        assert block.language in LANGUAGES | {"indented"}, f"{block.place} is no {', '.join(sorted(LANGUAGES))}"
+        assert block.language in LANGUAGES, f"{block.place} is no {', '.join(sorted(LANGUAGES))}"
         assert block.not_run is None or block.language in ("bash", "python"), f"{block.place} needs no marker"
+        assert block.not_run is None or block.not_run.startswith(REASONS), f"{block.place}: {block.not_run}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_nothing_that_could_be_executed_hides_as_output(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "text":
+            first = next((line for line in block.text.splitlines() if line.strip()), "")
+            assert not re.match(r"(python|pip|lossbench|make|wandb|import|from) [^:]*$", first), block.place
 
 
 @pytest.mark.slow
@@ -172,7 +185,8 @@ def test_markers_and_blocks_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     page = tmp_path / "page.md"
     page.write_text(
         "<!-- not run: needs a GPU -->\n```bash\na\n```\n\n<!-- exits 2 -->\n```bash\nb\n```\n\n"
-        "1. In a list\n\n   ```python\n   c = 1\n   if c:\n       d = 2\n   ```\n\n    indented\n"
+        "1. In a list\n\n   ```python\n   c = 1\n   if c:\n       d = 2\n   ```\n\n    still the item\n\n"
+        "    <!-- not run: takes an hour -->\n    ```bash\n    e\n    ```\n\nA paragraph.\n\n    indented\n"
     )
     monkeypatch.setattr("tests.docs.pages.ROOT", tmp_path)
     found = [(b.language, b.text, b.not_run, b.exits) for b in blocks(page)]
@@ -180,5 +194,6 @@ def test_markers_and_blocks_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("bash", "a", "needs a GPU", 0),
         ("bash", "b", None, 2),
         ("python", "c = 1\nif c:\n    d = 2", None, 0),
+        ("bash", "e", "takes an hour", 0),
         ("indented", "indented", None, 0),
     ]

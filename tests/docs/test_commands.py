@@ -15,7 +15,7 @@ from lossbench import app, resources
 from lossbench.cli import app as cli
 from tests.docs.pages import PAGES, ROOT, Block, blocks, commands
 
-EXAMPLES = ("my_loss", "mine", "mysite", "my_study", "vision_losses_tiny")  # options that the reader makes
+EXAMPLES = ("my_loss", "mine", "mysite", "my_study")  # options that the reader makes
 MISTAKES = ("loss=focall",)  # shown for the sentence that they get
 HYDRA_FLAGS = {"-m", "--multirun", "--cfg", "job", "-sc", "install=bash", "--help", "--config-dir", "FOLDER"}
 WRITTEN = [page for page in PAGES if page.parent.name != "losses"]  # those of losses are composed by tests/test_app.py

@@ -123,6 +123,25 @@ def test_completion_has_a_script_for_each_shell(shell: str, word: str) -> None:
     assert done.returncode == 0 and word in done.stdout and "lossbench" in done.stdout
 
 
+def test_names_of_losses_are_completed_without_torch() -> None:
+    from lossbench import losses
+
+    code = """import sys; from lossbench.cli.losses import _registered as names
+print(*names('')); sys.exit('torch' in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, "torch was imported"
+    assert done.stdout.split() == losses.available(), done.stderr
+    env = os.environ | {
+        "_LOSSBENCH_COMPLETE": "complete_bash",
+        "COMP_WORDS": "lossbench losses show foc",
+        "COMP_CWORD": "3",
+    }
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lossbench"], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["focal"]
+
+
 @pytest.mark.parametrize("no_color", [False, True])
 def test_colours_are_for_terminals_and_no_color_turns_them_off(no_color: bool) -> None:
     env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")}

@@ -37,9 +37,10 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path, monkeypatch: pytest.
     page = tmp_path / "page.md"
     page.write_text(
         "[a](there.md#a-good-heading-here) [b](there.md#other) [c](nowhere.md) [d](http://example.org) "
-        "[e](https://example.org/x) <https://example> `[f](code.md)`\n\n```text\n[g](block.md)\n```\n"
+        "[e](https://example.org/x) <https://example> [![g](no.png)](there.md) "
+        "`[f](code.md)`\n\n```text\n[g](block.md)\n```\n"
     )
-    assert broken(page) == ["there.md#other", "nowhere.md", "http://example.org", "https://example"]
+    assert broken(page) == ["there.md#other", "nowhere.md", "http://example.org", "https://example", "no.png"]
 
 
 def test_every_page_can_be_reached() -> None:

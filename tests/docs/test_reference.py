@@ -72,7 +72,7 @@ def test_every_command_is_there_and_shows_an_example() -> None:
     for path in walk(typer.main.get_command(app), "lossbench")[1:]:
         section = text.partition(f"# `{path}`\n")[2].partition("\n#")[0]
         example = path.removesuffix(" list") if path == "lossbench runs list" else path
-        assert f"\n    {example} " in section or f"\n    {example}\n" in section, path
+        assert f"\n{example} " in section or f"\n{example}\n" in section, path
 
 
 def test_losses_that_are_advised_exist() -> None:

@@ -1,6 +1,6 @@
 """The `lossbench` command. Every command calls a function of the library and prints what it returns.
 
-One module a command; `--help` lists them in this order.
+One module a command; `application.ORDER` is the order in which `--help` lists them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 
 from lossbench.errors import LossbenchError, refused
 
-from . import train, report, dashboard, diff, runs, evaluate, export, prepare, losses, new_loss, doctor  # isort: skip
+from . import dashboard, diff, doctor, evaluate, export, losses, new_loss, prepare, report, runs, train
 from .application import app
 
 __all__ = [

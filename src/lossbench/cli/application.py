@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from lossbench import __version__
+from lossbench.errors import nearest
 
 HELP = """Which training loss should I use to fine-tune my language model?
 
+Examples:
+lossbench train loss=focal seed=1
 lossbench train -m loss=cross_entropy,focal seed=0,1,2
-lossbench report runs
+lossbench runs default
+lossbench report runs/default
 lossbench losses show focal
 
 Exit codes:
@@ -25,8 +30,27 @@ Exit codes:
 
 Results go to stdout, progress and warnings to stderr. NO_COLOR=1 turns colours off.
 """
+COMPARE, USE, LOSSES, AROUND = "Train and compare", "Models and data", "Losses", "Around it"
+ORDER = (
+    "train", "runs", "report", "diff", "evaluate", "export", "prepare", "losses", "new-loss", "doctor", "dashboard",
+)  # fmt: skip
+
+
+class InOrder(TyperGroup):
+    """Lists the commands as they are used one after another; typer would list those with commands of their own last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{nearest(args[0], self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="lossbench",
+    cls=InOrder,
     help=HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

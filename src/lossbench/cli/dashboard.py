@@ -7,17 +7,20 @@ from typing import Annotated
 
 import typer
 
-from .application import Json, app
+from .application import AROUND, Json, app
 
 
-@app.command()
+@app.command(rich_help_panel=AROUND)
 def dashboard(
     target: Annotated[str, typer.Argument(metavar="wandb:ENTITY/PROJECT", help="The project that holds the runs.")],
     study: Annotated[str | None, typer.Option(help="One study of the project; all of them by default.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a saved workspace and report on wandb with the study's panels, or bring them up to date.
+    """Show a study on wandb: a saved workspace and a report.
 
+    They are made, or brought up to date where they are there already.
+
+    Examples:
     lossbench dashboard wandb:my-team/lossbench --study demo
     """
     from lossbench.dashboard import make

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .application import Json, app
+from .application import COMPARE, Json, app
 
 if TYPE_CHECKING:
     from lossbench.report.diff import Diff
 
 
-@app.command("diff")
+@app.command("diff", rich_help_panel=COMPARE)
 def diff_runs(
     a: Annotated[str, typer.Argument(help="A run, a study, or another set of runs.", metavar="A")],
     b: Annotated[str, typer.Argument(help="What it is compared with.", metavar="B")],
@@ -23,8 +23,9 @@ def diff_runs(
     ),
     as_json: Json = False,
 ) -> None:
-    """Say which settings, versions and numbers of two runs (or sets of runs) differ.
+    """Say in which settings, versions and numbers two runs or studies differ.
 
+    Examples:
     lossbench diff runs/demo/focal-tiny-arithmetic-s0-1f2e runs/demo/focal-tiny-arithmetic-s1-9ab0
     lossbench diff runs/monday runs/tuesday
     """
@@ -84,9 +85,13 @@ def _print(found: Diff) -> None:
     table.add_column("metric", overflow="fold")
     for column in ("a", "b", "b - a"):
         table.add_column(column, justify="right")
-    for number in found.numbers:
+    different = [number for number in found.numbers if number.delta != 0]
+    for number in different:
         shown = ("" if value is None else f"{value:.6g}" for value in (number.a, number.b))
         delta = "" if number.delta is None else f"{number.delta:+.6g}"
         name = f"{number.name} ({number.note})" if number.note else number.name
         table.add_row(Text(name), *shown, delta)
-    console.print(table)
+    if different:
+        console.print(table)
+    if equal := len(found.numbers) - len(different):
+        console.print(f"{equal} of {len(found.numbers)} metrics are equal.")

@@ -9,18 +9,21 @@ from typing import Annotated
 
 import typer
 
-from .application import Json, app
+from .application import AROUND, Json, app
 
 COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
-@app.command()
+@app.command(rich_help_panel=AROUND)
 def doctor(
     runs: Annotated[Path, typer.Option(help="The folder where runs will be written.")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Look at Python, torch, GPU, bfloat16, disk, hub, wandb login and SLURM; exit code 1 if runs will fail.
+    """Say what this machine can do, and what to do about the rest.
 
+    It looks at Python, torch, GPU, bfloat16, disk, hub, wandb login and SLURM; exit code 1 if runs will fail.
+
+    Examples:
     lossbench doctor
     lossbench doctor --json
     """

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .application import HYDRA, Json, app
+from .application import HYDRA, USE, Json, app
 
 if TYPE_CHECKING:
     from lossbench.evaluation.stored import Recomputed
 
 
-@app.command(context_settings=HYDRA)
+@app.command(context_settings=HYDRA, rich_help_panel=USE)
 def evaluate(
     context: typer.Context,
     what: Annotated[str, typer.Argument(metavar="RUN-or-MODEL", help="A run folder, a checkpoint in one, or a model.")],
@@ -32,8 +32,11 @@ def evaluate(
     recompute: Annotated[bool, typer.Option("--recompute", help="Prove stored numbers from their rows.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a finished run on any dataset, or a model that was not trained here; nothing is overwritten.
+    """Evaluate a finished run, or any model, on any dataset.
 
+    What is there already is not overwritten. KEY=VALUE after it changes the configuration, as in `lossbench train`.
+
+    Examples:
     lossbench evaluate runs/demo/NAME-ID evaluation.split=validation
     lossbench evaluate EleutherAI/pythia-160m dataset=gsm8k evaluation.limit=200
     lossbench evaluate runs/demo/NAME-ID --recompute

@@ -6,13 +6,16 @@ import json
 
 import typer
 
-from .application import HYDRA, Json, app
+from .application import HYDRA, USE, Json, app
 
 
-@app.command(context_settings=HYDRA, options_metavar="out=FOLDER [--json] [KEY=VALUE]...")
+@app.command(context_settings=HYDRA, options_metavar="out=FOLDER [--json] [KEY=VALUE]...", rich_help_panel=USE)
 def prepare(context: typer.Context, as_json: Json = False) -> None:
-    """Write a dataset as rows of tokens, in the Parquet schema of the vision-loss paper's code.
+    """Write a dataset as Parquet rows of tokens.
 
+    The schema is that of the vision-loss paper's code.
+
+    Examples:
     lossbench prepare dataset=gsm8k model.path=FOLDER-OR-HUB-ID out=data/gsm8k
     lossbench prepare dataset=gsm8k model.path=FOLDER-OR-HUB-ID out=data/exact positions=exact dataset.max_length=256
 

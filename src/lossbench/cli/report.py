@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 
 from lossbench.errors import LossbenchError
 
-from .application import app
+from .application import COMPARE, Json, app
 
 
 class NotWholeError(LossbenchError):
@@ -23,14 +24,16 @@ def _split(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
 
 
-@app.command()
+@app.command(rich_help_panel=COMPARE)
 def report(
     paths: Annotated[
         list[str], typer.Argument(help="Folders of runs (runs/, a study, single runs), or wandb:ENTITY/PROJECT.")
     ],
     out: Annotated[Path, typer.Option(help="Where the report is written.")] = Path("results"),
-    format: Annotated[list[str] | None, typer.Option(help="Formats to write; all of them by default.")] = None,
-    baseline: Annotated[str | None, typer.Option(help="The loss that others are compared with.")] = None,
+    format: Annotated[list[str] | None, typer.Option(help="Formats to write; all but history by default.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="The loss that others are compared with; else the plan's, else cross_entropy.")
+    ] = None,
     metrics: Annotated[str | None, typer.Option(help="Columns, separated by commas, such as test/em,test/ppl.")] = None,
     where: Annotated[str, typer.Option(help="Only runs with, such as 'model=gpt2 seed<3 optimizer.lr>=1e-4'.")] = "",
     since: Annotated[str | None, typer.Option(help="Only runs created at or after this ISO date or time.")] = None,
@@ -43,6 +46,9 @@ def report(
     explain: Annotated[
         str | None, typer.Option(help="Write nothing; say how LOSS:METRIC[:MODEL:DATASET] was made.")
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of resampled intervals and sign flips; a fixed one if not given.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 3 if a run is missing or not finished.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Serve the page on 127.0.0.1 and keep it up to date.")] = False,
     port: Annotated[int, typer.Option(help="The port of --watch; 0 takes a free one.")] = 8765,
@@ -50,12 +56,17 @@ def report(
     cache: Annotated[bool, typer.Option(help="Leave files as they are where nothing changed.")] = True,
     api_timeout: Annotated[float, typer.Option(help="Seconds for all requests to wandb together.")] = 300.0,
     api_histories: Annotated[bool, typer.Option("--api-histories", help="Ask wandb for training logs too.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Turn runs into tables, a page, figures and their numbers.
 
+    Examples:
     lossbench report runs/demo --out results/demo
     lossbench report runs --where 'model=tiny seed<3' --explain focal:test/em
     lossbench report runs/demo --watch
+    lossbench report runs/demo --format json --json
+
+    The numbers are in the files (report.json, report.csv); --json lists them, and what the report lacks.
     """
     # Before numpy is loaded: the report's products are small, and a second thread would only wait for the first.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -73,6 +84,7 @@ def report(
         group_by=_split(group_by),
         sort=sort,
         paper=paper,
+        **({} if seed is None else {"seed": seed}),
     )
     api_cache = out / CACHE / "api" if cache else None
     options = Options(api_timeout=api_timeout, api_cache=api_cache, api_histories=api_histories)
@@ -87,6 +99,10 @@ def report(
         keep_up_to_date(paths, out, choices, options, formats=format, port=port, interval=interval)
         return
     made = build(paths, out, formats=format, choices=choices, options=options, cache=cache)
-    made.print()
+    if as_json:
+        found = {"files": [str(file) for file in made.files], "new": made.is_fresh, "lacks": made.lacks}
+        print(json.dumps(found | {"problems": len(made.problems)}, indent=2))
+    else:
+        made.print()
     if strict and made.lacks:
         raise NotWholeError(f"--strict: the report is written, but it lacks runs: {', '.join(made.lacks)}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .application import Json, app
+from .application import COMPARE, Json, app
 
 if TYPE_CHECKING:
     from lossbench.sweep.slurm.watch import Watcher
@@ -36,15 +36,16 @@ class _ShortForm(TyperGroup):
 runs = typer.Typer(
     cls=_ShortForm,
     no_args_is_help=True,
-    help="""What a study's runs are doing: states, progress, and why they failed.
+    help="""Show a study's runs; follow, cancel or retry them.
 
+    Examples:
     lossbench runs demo
     lossbench runs demo --watch
     lossbench runs logs 3f2a
     lossbench runs cancel demo
     """,
 )
-app.add_typer(runs, name="runs")
+app.add_typer(runs, name="runs", rich_help_panel=COMPARE)
 
 
 @runs.command("list")
@@ -56,6 +57,7 @@ def list_runs(
 ) -> None:
     """List the runs of a study (the word `list` may be left out).
 
+    Examples:
     lossbench runs demo --json
     """
     from lossbench.sweep.control import Target, looked_at
@@ -81,6 +83,7 @@ def list_runs(
 def attach(study: Study, runs: Runs = DEFAULT) -> None:
     """Follow a study that was submitted earlier, as the launcher would, to its end.
 
+    Examples:
     lossbench runs attach emo_lm
     """
     from rich.console import Console
@@ -99,6 +102,7 @@ def attach(study: Study, runs: Runs = DEFAULT) -> None:
 def cancel(which: Which, runs: Runs = DEFAULT, as_json: Json = False) -> None:
     """End a run, or all runs of a study. What is saved stays, and can be gone on with.
 
+    Examples:
     lossbench runs cancel 3f2a
     """
     from lossbench.sweep.control import cancel, target
@@ -114,6 +118,7 @@ def cancel(which: Which, runs: Runs = DEFAULT, as_json: Json = False) -> None:
 def retry(which: Which, runs: Runs = DEFAULT, as_json: Json = False) -> None:
     """Start again a run, or all of a study, that ended without being finished; on the cluster if it ran there.
 
+    Examples:
     lossbench runs retry 3f2a
     """
     from lossbench.sweep.control import retry, target
@@ -140,9 +145,10 @@ def logs(
 ) -> None:
     """Print the end of a run's log, and what SLURM wrote about its job.
 
+    Examples:
     lossbench runs logs 3f2a --follow
     """
-    from lossbench.sweep.process import LOG
+    from lossbench.sweep.child import LOG
     from lossbench.sweep.slurm import registry
     from lossbench.sweep.status import batch_logs, find_run, tail
 
