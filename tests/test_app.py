@@ -39,6 +39,13 @@ def train(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("trainer.max_stepz=3", "Unknown key trainer.max_stepz. Did you mean 'trainer.max_steps'"),
         ("trainer.max_steps=abc", "trainer.max_steps='abc' cannot be used"),
         ("model=hf", "model.path has no value; pass model.path=VALUE."),
+        ("hydra.launcher.worker=3", "Unknown key hydra.launcher.worker. Did you mean 'hydra.launcher.workers'"),
+        ("loss.terms={a: {weight: 1}}", "loss.terms.a is not there to be set; +loss.terms.a=VALUE adds it."),
+        ("hydra/launcher=slurm", "hydra/launcher=slurm starts the runs of a sweep; add -m."),
+        ("hydra/sweeper=optuna", "hydra/sweeper=optuna chooses the runs of a sweep; add -m."),
+        ("hydra.launcher.workers=2", "hydra.launcher.workers=2 is for sweeps; add -m."),
+        ("sweep.dry_run=true", "sweep.dry_run=true is for sweeps; add -m."),
+        ("sweep=demo", "sweep=demo describes many runs; add -m."),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(argument: str, sentence: str):

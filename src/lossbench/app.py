@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,10 +152,25 @@ def explain(error: Exception) -> str:
         key = match[1]
         if cause := re.search(r"Value '(.*)' .*could not be converted to (\w+)", f"{text} {error.__cause__}"):
             return f"{key}={cause[1]} cannot be used: it must be of type {cause[2]}."
-        return f"Unknown key {key}.{nearest(key, config.keys())}"
+        if added := re.search(rf"full_key: ({re.escape(key)}\.\S+)", str(error.__cause__)):
+            return f"{added[1]} is not there to be set; +{added[1]}=VALUE adds it."
+        return f"Unknown key {key}.{nearest(key, _known(key))}"
     if isinstance(error, ConfigCompositionException) and error.__cause__ is not None:
         text = f"{text} ({error.__cause__})"
     return " ".join(text.split())
+
+
+def _known(key: str) -> Iterable[str]:
+    """The keys that `key` may have been meant as."""
+    if key.startswith("hydra.launcher."):
+        from lossbench.sweep.slurm.settings import SlurmSettings
+
+        return [f"hydra.launcher.{name}" for name in ("workers", *SlurmSettings.model_fields)]
+    if key.startswith("hydra.sweeper."):
+        from lossbench.sweep.tune_setup import Options
+
+        return [f"hydra.sweeper.{name}" for name in Options.model_fields]
+    return [] if key.startswith("hydra.") else config.keys()
 
 
 def _fail(sentence: str, exit_code: int) -> int:

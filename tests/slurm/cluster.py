@@ -1,7 +1,8 @@
 """A real SLURM cluster on this machine, private to a test run.
 
-Everything lies below one folder: munge key and socket, slurm.conf, state, spool, logs. Nothing in /etc is read or
-written, nothing needs systemd, and every daemon is ended by its pid. Needs root and Debian's packages (PACKAGES).
+Everything lies below one folder (slurm.conf, state, logs) and a second one with a short name, for sockets. Nothing in
+/etc is read or written, nothing needs systemd, all traffic is on loopback (slurmdbd alone cannot be told to listen
+nowhere else) and every daemon is ended by its pid. Needs root and Debian's packages (PACKAGES).
 
     with Cluster(tmp_path / "slurm", accounting=True) as cluster:
         cluster.run("squeue")                  # with SLURM_CONF set
@@ -80,8 +81,10 @@ class Cluster:
         self.folder = self.folder.absolute()
         self.host = socket.gethostname().split(".")[0]
         self.conf = self.folder / "slurm.conf"
-        # The path of a unix socket has at most 107 bytes, and munged refuses folders that others may write.
-        self.munge = Path(tempfile.mkdtemp(prefix="munge-", dir="/tmp")) / "socket"
+        # The path of a unix socket has at most 107 bytes (else slurmd says `launch failed`, and holds the job), and
+        # munged refuses folders that others may write.
+        self.sockets = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+        self.munge = self.sockets / "munge"
 
     def __enter__(self) -> Cluster:
         try:
@@ -112,8 +115,10 @@ class Cluster:
     def start(self) -> None:
         if reason := missing():
             raise ClusterError(reason)
-        for name in ("state", "log", "run", "spool", *(f"spool/{node}" for node in self.node_names)):
+        for name in ("state", "log", "run"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
+        for node in self.node_names:
+            (self.sockets / node).mkdir()
         self.folder.chmod(0o755)
         self._start_munge()
         names = ["slurmctld", "slurmdbd", "mariadbd", *(f"slurmd.{node}" for node in self.node_names)]
@@ -148,6 +153,11 @@ class Cluster:
         self.daemons[name].process.kill()
         self.daemons[name].process.wait()
 
+    def kill_node(self, node: str) -> None:
+        """As if its plug were pulled: slurmd and all that jobs run there."""
+        self.kill(f"slurmd.{node}")
+        self._end_what_jobs_left(node)
+
     def start_again(self, name: str) -> None:
         """Start a killed daemon with the same command."""
         self._spawn(name, self.daemons[name].command)
@@ -175,7 +185,7 @@ class Cluster:
                 daemon.process.kill()
                 daemon.process.wait()
         self._end_what_jobs_left()
-        shutil.rmtree(self.munge.parent, ignore_errors=True)
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
     def logs(self, lines: int = 25) -> str:
         """The ends of all daemons' logs."""
@@ -208,15 +218,15 @@ class Cluster:
             time.sleep(0.05)
 
     def _start_munge(self) -> None:
-        self.munge.parent.chmod(0o755)
-        key = self.munge.parent / "key"
+        self.sockets.chmod(0o755)
+        key = self.sockets / "key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
         run = self.folder / "run"
         self._spawn(
             "munged",
             ["munged", "--foreground", f"--key-file={key}", f"--socket={self.munge}", f"--pid-file={run}/munged.pid",
-             f"--log-file={self.folder}/log/munged.log", f"--seed-file={self.munge.parent}/seed", "--num-threads=4"],
+             f"--log-file={self.folder}/log/munged.log", f"--seed-file={self.sockets}/seed", "--num-threads=4"],
         )  # fmt: skip
         self._wait("munge socket", self.munge.exists, 20, "munged")
 
@@ -236,7 +246,7 @@ class Cluster:
         )
         self._spawn(
             "mariadbd",
-            ["mariadbd", *base, f"--socket={self.folder}/run/mysql.sock", f"--pid-file={self.folder}/run/mariadbd.pid",
+            ["mariadbd", *base, f"--socket={self.sockets}/mysql", f"--pid-file={self.folder}/run/mariadbd.pid",
              "--bind-address=127.0.0.1", f"--port={ports['mariadbd']}", f"--init-file={setup}", "--skip-log-bin",
              # A test's database: fast rather than durable.
              "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=0",
@@ -255,10 +265,11 @@ class Cluster:
         self._spawn("slurmdbd", ["slurmdbd", "-D"])
         self._wait("slurmdbd", lambda: is_open(ports["slurmdbd"]), 60, "slurmdbd")
 
-    def _end_what_jobs_left(self) -> None:
-        """SIGKILL job steps of this cluster whose slurmd is gone: known by SLURM_CONF and a job id in their
-        environment, or by slurmd's open log (slurmstepd overwrites its environment)."""
-        conf, logs = f"SLURM_CONF={self.conf}".encode(), f"{self.folder}/log/slurmd."
+    def _end_what_jobs_left(self, node: str = "") -> None:
+        """SIGKILL job steps of this cluster, or of one node, whose slurmd is gone: known by SLURM_CONF and the node's
+        name in their environment, or by slurmd's open log (slurmstepd overwrites its environment)."""
+        conf, name = f"SLURM_CONF={self.conf}".encode(), f"SLURMD_NODENAME={node}".encode()
+        logs = f"{self.folder}/log/slurmd.{node}"
         for process in Path("/proc").iterdir():
             if not process.name.isdigit() or int(process.name) == os.getpid():
                 continue
@@ -267,7 +278,7 @@ class Cluster:
                     is_ours = any(os.readlink(entry).startswith(logs) for entry in (process / "fd").iterdir())
                 else:
                     variables = (process / "environ").read_bytes().split(b"\0")
-                    is_ours = conf in variables and any(name.startswith(b"SLURM_JOB_ID=") for name in variables)
+                    is_ours = conf in variables and any(variable.startswith(name) for variable in variables)
                 if is_ours:
                     os.kill(int(process.name), signal.SIGKILL)
 
@@ -279,6 +290,7 @@ class Cluster:
             "ClusterName=test",
             f"SlurmctldHost={self.host}(127.0.0.1)",  # must name this machine; the address keeps it on loopback
             f"SlurmctldPort={ports['slurmctld']}",
+            "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny",  # or else daemons listen on every address
             "SlurmUser=root",
             "SlurmdUser=root",
             "AuthType=auth/munge",
@@ -288,7 +300,7 @@ class Cluster:
             # Job ids that do not repeat between clusters: names and ports are made from them.
             f"FirstJobId={1000 + random.SystemRandom().randrange(50) * 10_000}",
             f"StateSaveLocation={folder}/state",
-            f"SlurmdSpoolDir={folder}/spool/%n",
+            f"SlurmdSpoolDir={self.sockets}/%n",
             f"SlurmctldPidFile={folder}/run/slurmctld.pid",
             f"SlurmdPidFile={folder}/run/slurmd.%n.pid",
             f"SlurmctldLogFile={log}/slurmctld.log",

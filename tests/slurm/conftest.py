@@ -1,5 +1,7 @@
 """A cluster for the tests of this folder; they run with `make slurm-test`."""
 
+import fcntl
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,12 @@ import pytest
 from tests.slurm.cluster import Cluster, missing
 from tests.slurm.sweeps import Sweeps, numbers, uninterrupted
 
+LONGEST = ("test_nodes.py", "test_time_limit.py", "test_ends.py")  # SLURM's own clocks run in them: first, or all wait
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = missing()
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.slurm)
@@ -66,5 +71,9 @@ def sweeps(tmp_path: Path) -> Iterator[Callable[..., Sweeps]]:
 
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the run of these tests comes to when nothing happens to it."""
-    return numbers(uninterrupted(tmp_path_factory.mktemp("uninterrupted")))
+    """What the run of these tests comes to when nothing happens to it; run once for all of xdist's workers."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with (shared / "uninterrupted.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return numbers(uninterrupted(shared / "uninterrupted"))

@@ -19,6 +19,7 @@ class Mishap(TargetLoss):
     def value(self, log_p, batch):
         if self.training:
             self.count += 1
+            print(f"value {self.count}", flush=True)
             time.sleep(float(os.environ.get("LOSSBENCH_TEST_PAUSE", "0")))
             if self.count == 3:
                 self._happen()

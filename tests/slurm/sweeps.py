@@ -1,7 +1,9 @@
 """Sweeps on a test's cluster, as a user types them."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -43,6 +45,7 @@ class Sweeps:
 
     def __init__(self, cluster: Cluster, folder: Path, pause: float = 0.0) -> None:
         self.cluster, self.folder = cluster, folder
+        self.training = TRAINING
         self.environment = {
             **cluster.environment,
             "LOSSBENCH_TEST_PAUSE": str(pause),
@@ -52,13 +55,14 @@ class Sweeps:
         }
         self._started: list[subprocess.Popen[str]] = []
 
-    def start(self, *overrides: str, study: str = "default") -> subprocess.Popen[str]:
-        """The launcher in the background; its stderr goes to launcher.txt."""
+    def start(self, *overrides: str, study: str = "default", stdin: int | None = None) -> subprocess.Popen[str]:
+        """The launcher in the background; what it prints goes to launcher.txt. `stdin`: a file descriptor."""
         log = (self.folder / "launcher.txt").open("a")
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *SLURM, *TRAINING, f"paths.runs={self.folder}", f"study={study}",
-             *overrides],
-            cwd=HERE, env=self.environment, stdout=log, stderr=log, text=True,
+            [sys.executable, str(ROOT / "train.py"), *SLURM, *self.training, f"paths.runs={self.folder}",
+             f"study={study}", *overrides],
+            cwd=HERE, env=self.environment, stdin=subprocess.DEVNULL if stdin is None else stdin, stdout=log,
+            stderr=log, text=True, preexec_fn=_heed_ctrl_c,
         )  # fmt: skip
         self._started.append(process)
         return process
@@ -94,16 +98,22 @@ class Sweeps:
         (folder,) = self.folders(study)
         return folder
 
+    def seed(self, number: int, study: str = "default") -> Path:
+        """The folder of the run with this seed."""
+        (folder,) = [folder for folder in self.folders(study) if f"-s{number}-" in folder.name]
+        return folder
+
     def arrays(self, study: str = "default") -> list[str]:
         """Ids of what was submitted."""
         file = self.folder / study / "jobs.jsonl"
         return [line["job"] for line in lines.read(file) if line["event"] == "submitted"]
 
-    def wait_for(self, what: str, is_so: Callable[[], Any], timeout: float = 300) -> Any:
+    def wait_for(self, what: str, is_so: Callable[[], Any], timeout: float = 300, pause: float = 0.2) -> Any:
         deadline = time.monotonic() + timeout
         while not (found := is_so()):
+            assert self._started[-1].poll() not in (2, 4), f"no {what}: the launcher refused\n{self.said}"
             assert time.monotonic() < deadline, f"no {what}\n{self.said}\n{self.state()}"
-            time.sleep(0.2)
+            time.sleep(pause)
         return found
 
     def wait_for_step(self, step: int, study: str = "default") -> Path:
@@ -127,6 +137,11 @@ class Sweeps:
         for file in sorted(self.folder.glob("*/.slurm/*_log.*")) + sorted(self.folder.glob("*/*/log.txt")):
             parts.append(f"--- {file}\n" + "\n".join(file.read_text(errors="replace").splitlines()[-15:]))
         return "\n".join(parts)
+
+
+def _heed_ctrl_c() -> None:
+    """As in a terminal. Where the tests are run in the background, shells have SIGINT ignored by all they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def logged_step(folder: Path) -> int:
@@ -165,7 +180,9 @@ def numbers(folder: Path) -> Any:
 
 
 def uninterrupted(folder: Path) -> Path:
-    """The folder of the same run, run in one go in one process, without a cluster."""
+    """The folder of the same run, run in one go in one process, without a cluster, unless it is there already."""
+    if ended := list((folder / "default").glob("*/result.json")):
+        return ended[0].parent
     done = subprocess.run(
         [sys.executable, str(ROOT / "train.py"), *TRAINING, f"paths.runs={folder}"],
         cwd=HERE, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300,
@@ -182,6 +199,23 @@ def job_of(sweeps: Sweeps) -> str:
 def fields(sweeps: Sweeps, job: str) -> dict[str, str]:
     text = sweeps.cluster.run("scontrol", "show", "job", "-o", job)
     return dict(field.split("=", 1) for field in text.split() if "=" in field)
+
+
+def minutes_of(sweeps: Sweeps, job: str) -> int:
+    """For how many whole minutes a job has run."""
+    hours, minutes, _ = fields(sweeps, job)["RunTime"].split(":")
+    return int(hours) * 60 + int(minutes)
+
+
+def supervisor_of(sweeps: Sweeps) -> int | None:
+    """The pid of the Python process that SLURM started as a job of these sweeps; None before there is one."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            program, *arguments = (process / "cmdline").read_bytes().split(b"\0")
+            is_ours = any(argument.startswith(bytes(sweeps.folder)) for argument in arguments)
+            if is_ours and program == sys.executable.encode() and b"lossbench.sweep.slurm.job" in arguments:
+                return int(process.name)
+    return None
 
 
 def finish(sweeps: Sweeps, process) -> Path:

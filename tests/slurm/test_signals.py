@@ -2,7 +2,7 @@
 
 import json
 
-from tests.slurm.sweeps import ends, fields, finish, hows, job_of, numbers, result
+from tests.slurm.sweeps import ends, fields, finish, hows, job_of, numbers, result, supervisor_of
 
 
 def test_usr2_in_training_saves_requeues_and_changes_no_number(cluster, sweeps, reference):
@@ -17,12 +17,12 @@ def test_usr2_in_training_saves_requeues_and_changes_no_number(cluster, sweeps, 
 
 
 def test_usr2_at_start_up_costs_nothing_but_a_restart(cluster, sweeps, reference):
-    """The signal comes before anything could be saved: to Python, to the imports of torch, or to both."""
+    """The signal comes before anything could be saved: to Python before it can catch it, or to the imports of torch."""
     here = sweeps(cluster)
     process = here.start()
     here.wait_for("a job", here.arrays)
+    here.wait_for("its process", lambda: supervisor_of(here), pause=0.02)
     job = job_of(here)
-    here.wait_for("a step", lambda: cluster.run("squeue", "-h", "-s", "-j", job, "-o", "%i").count(".0"))
     cluster.run("scancel", "--signal=USR2", job)
     folder = finish(here, process)
     assert int(fields(here, job)["Restarts"]) >= 1

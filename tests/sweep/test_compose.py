@@ -95,6 +95,26 @@ def test_an_unknown_key_is_hydras_complaint(loader):
         both(loader, [["trainer.max_stepz=3"]])
 
 
+def test_every_file_is_read_once(loader, monkeypatch: pytest.MonkeyPatch):
+    from hydra._internal.core_plugins.file_config_source import FileConfigSource
+
+    read: list[str] = []
+    original = FileConfigSource.load_config
+
+    def load_config(self, config_path: str):
+        read.append(config_path)
+        return original(self, config_path=config_path)
+
+    master = loader.load_configuration("config", [], run_mode=RunMode.MULTIRUN)
+    before = loader.repository
+    monkeypatch.setattr(FileConfigSource, "load_config", load_config)
+    runs = [[f"loss={loss}", f"model={model}"] for loss in ("emo", "focal", "mae") for model in ("tiny", "gpt2")]
+    Composer(loader, master, app.plain).compose(runs)
+    assert {"config", "loss/emo", "model/gpt2"} <= set(read)
+    assert len(read) == len(set(read))
+    assert loader.repository is before
+
+
 def test_a_resolver_may_look_at_anything():
     leaves = {("a",): "${b.c}", ("d",): ["${e}"], ("f",): "${oc.env:HOME}"}
     assert set(compose._referred(leaves)) == {("b", "c"), ("e",), ()}

@@ -15,10 +15,11 @@ from lossbench import app
 from lossbench.cli import app as cli
 from lossbench.errors import ConfigError
 from lossbench.sweep.estimate import duration, estimate
-from lossbench.sweep.plan import expect, plan
+from lossbench.sweep.plan import Job, expect, plan
 from lossbench.sweep.process import freeze
 from lossbench.sweep.status import expected, find_run, progress
 from lossbench.tracking.record import open_record
+from tests.test_run import SMALL
 
 
 def invoke(*arguments: str) -> str:
@@ -93,8 +94,6 @@ def test_logs_are_shown(study):
 
 
 def test_a_local_run_is_cancelled_with_its_state_saved(tmp_path: Path):
-    from tests.test_run import SMALL
-
     (job,) = plan([app.compose(*SMALL, "trainer.max_steps=100000", f"paths.runs={tmp_path}", "trainer.progress=false")])
     expect([job])
     freeze(job)
@@ -113,6 +112,56 @@ def test_a_local_run_is_cancelled_with_its_state_saved(tmp_path: Path):
         process.wait()
     assert "interrupted" in invoke("runs", "default", "--runs", str(tmp_path))
     assert "Nothing of it" in invoke("runs", "cancel", "default", "--runs", str(tmp_path))
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Job:
+    """A run that was part of a sweep, was stopped before it began, and takes some seconds."""
+    (job,) = plan([app.compose(*SMALL, "trainer.max_steps=20", f"paths.runs={tmp_path}", "trainer.progress=false")])
+    expect([job])
+    freeze(job)
+    with pytest.raises(SystemExit), open_record(job.config, job.identity):
+        raise SystemExit(143)
+    return job
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    code = "from lossbench.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_run_is_started_again_watched_and_followed_to_its_end(waiting: Job, tmp_path: Path):
+    """`retry` runs it here; `--watch`, `attach` and `logs --follow` look on from other processes."""
+    runs = ("--runs", str(tmp_path))
+    assert "1 interrupted" in invoke("runs", "default", *runs)
+    retried = command("runs", "retry", waiting.identity.id, *runs)
+    deadline = time.monotonic() + 200
+    while " 1 running" not in invoke("runs", "default", *runs):
+        assert retried.poll() is None, retried.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    onlookers = [command("runs", "default", "--watch", *runs), command("runs", "attach", "default", *runs)]
+    log = command("runs", "logs", waiting.identity.id, "--follow", *runs)
+    said, _ = retried.communicate(timeout=200)
+    assert f"started {waiting.identity.name}" in said
+    assert waiting.state == "finished"
+    watched, attached = (onlooker.communicate(timeout=60)[0] for onlooker in onlookers)
+    assert [onlooker.returncode for onlooker in onlookers] == [0, 0]
+    assert " 1 running" in watched
+    assert watched.rstrip().splitlines()[-2].startswith("default: 1 runs, 1 done")
+    assert f"[1/1] finished {waiting.identity.name}" in attached
+    with (waiting.folder / "log.txt").open("a") as file:
+        file.write("a last word\n")
+    assert log.stdout is not None
+    while "a last word" not in log.stdout.readline():
+        assert log.poll() is None
+    log.send_signal(signal.SIGINT)
+    assert log.wait(60) == 0
+    assert "Nothing of it can be started again" in invoke("runs", "retry", waiting.identity.id, *runs)
 
 
 def test_an_estimate_goes_by_finished_neighbours(study):

@@ -20,6 +20,8 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lossbench.sweep.config_files import read_once
+
 Plain = dict[str, Any]
 Key = tuple[str, ...]
 ABSENT = object()
@@ -49,8 +51,9 @@ class Composer:
     def compose(self, runs: Sequence[Sequence[str]]) -> list[Plain]:
         """The plain configuration of every run, given its overrides."""
         split = [self._split(run) for run in runs]
-        self._compose_separably(list(dict.fromkeys(choices for choices, _ in split)))
-        return [self._with_values(choices, values) for choices, values in split]
+        with read_once(self._loader):
+            self._compose_separably(list(dict.fromkeys(choices for choices, _ in split)))
+            return [self._with_values(choices, values) for choices, values in split]
 
     def _split(self, run: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(what decides the composition, plain values) of a run's overrides."""

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lossbench.errors import ConfigError, LossbenchError
+from lossbench.errors import ConfigError
 from lossbench.sweep.outcome import Kind
-from lossbench.sweep.process import FROZEN, start
+from lossbench.sweep.process import FROZEN, note_end, start
 from lossbench.sweep.slurm import client, registry
 from lossbench.sweep.slurm.checks import check_cluster
 from lossbench.sweep.slurm.settings import parse_settings
@@ -62,8 +62,7 @@ def cancel(found: Target) -> list[str]:
         UnreachableError: SLURM does not answer, so that nothing was cancelled there.
     """
     seen, watcher = looked_at(found)
-    if watcher.trouble:
-        raise LossbenchError(f"{watcher.trouble} Nothing was cancelled; try again when the cluster answers.")
+    watcher.insist("Nothing was cancelled; try again when the cluster answers.")
     active = [one for one in seen if one.is_active]
     client.cancel([one.task for one in active if one.task])
     ended = [one.run.name for one in active if one.task]
@@ -78,8 +77,7 @@ def retry(found: Target) -> tuple[list[str], list[str]]:
         (names of the runs, ids of SLURM arrays); runs without a job are run here, one after the other.
     """
     seen, watcher = looked_at(found)
-    if watcher.trouble:
-        raise LossbenchError(f"{watcher.trouble} Nothing was started; try again when the cluster answers.")
+    watcher.insist("Nothing was started; try again when the cluster answers.")
     again = [one.run for one in seen if one.outcome.kind in RETRIED]
     absent = [run.name for run in again if not (run.folder / FROZEN).exists()]
     if absent:
@@ -92,7 +90,7 @@ def retry(found: Target) -> tuple[list[str], list[str]]:
         arrays += submit(found.study, some, settings, check_cluster(found.study, len(some), settings))
     for run in again:
         if run.id not in last:
-            start(run.folder, quiet=False).wait()
+            note_end(run.folder, run.id, start(run.folder, run.id, quiet=False).wait())
     return [run.name for run in again], arrays
 
 

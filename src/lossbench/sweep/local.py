@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,12 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lossbench.sweep.child import is_running
 from lossbench.sweep.plan import Job
-from lossbench.sweep.process import freeze, start
+from lossbench.sweep.process import freeze, note_end, start
 from lossbench.sweep.start import Sweep, report_failures
 
 MARKS = {"finished": "[green]finished[/]", "failed": "[red]failed[/]", "interrupted": "[yellow]interrupted[/]"}
 ROWS = 200  # of the table at the end; a larger sweep shows what did not finish
+POLL = 1.0  # seconds between looks at a run that another process runs
 
 
 def launch(sweep: Sweep, workers: int) -> None:
@@ -38,13 +41,29 @@ def launch(sweep: Sweep, workers: int) -> None:
 def _run_all(jobs: Sequence[Job], workers: int, console: Console) -> None:
     running: set[subprocess.Popen[bytes]] = set()
     ended: list[Job] = []
+    stopped, starting = threading.Event(), threading.Lock()
+
+    def followed(job: Job) -> bool:
+        """Wait while another process runs it; whether one did, to its end."""
+        if not is_running(job.folder):
+            return False
+        console.print(f"{job.identity.name} is run by another process already, which is waited for.", highlight=False)
+        while is_running(job.folder) and not stopped.wait(POLL):
+            pass
+        return job.state in ("finished", "failed")
 
     def work(job: Job) -> None:
-        freeze(job)
-        process = start(job.folder, quiet=workers > 1)
-        running.add(process)
-        process.wait()
-        running.discard(process)
+        if not followed(job):
+            with starting:
+                if stopped.is_set():
+                    return
+                freeze(job)
+                process = start(job.folder, job.identity.id, quiet=workers > 1)
+                running.add(process)
+            code = process.wait()
+            running.discard(process)
+            if not stopped.is_set():
+                note_end(job.folder, job.identity.id, code)
         ended.append(job)
         reason = f": {escape(job.reason)}" if job.reason else ""
         state = MARKS.get(job.state, job.state)
@@ -55,8 +74,10 @@ def _run_all(jobs: Sequence[Job], workers: int, console: Console) -> None:
             list(pool.map(work, jobs))
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in running:
-                process.terminate()
+            stopped.set()
+            with starting:
+                for process in list(running):
+                    process.terminate()
             raise
 
 

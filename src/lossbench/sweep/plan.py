@@ -45,17 +45,26 @@ def recorded_state(folder: Path) -> str:
 def plan(configs: Sequence[RunConfig]) -> list[Job]:
     """One job a distinct run, in the given order: the same identity twice is one run."""
     jobs: dict[str, Job] = {}
-    known: dict[Path, dict[str, Path]] = {}  # study -> id -> folder
+    known: dict[tuple[str, str], tuple[Path, dict[str, Path]]] = {}  # its folder, and those of its runs by id
     with reading_once():
         for config in configs:
             identity = identify(config)
             if identity.id in jobs:
                 continue
-            study = Path(config.paths.runs).expanduser() / config.study
-            if study not in known:
-                known[study] = run_folders(study)
-            jobs[identity.id] = Job(config, identity, known[study].get(identity.id, study / identity.folder))
+            key = (config.paths.runs, config.study)
+            if key not in known:
+                study = Path(config.paths.runs).expanduser() / config.study
+                known[key] = study, run_folders(study)
+            study, folders = known[key]
+            jobs[identity.id] = Job(config, identity, folders.get(identity.id) or study / identity.folder)
     return list(jobs.values())
+
+
+def states(jobs: Sequence[Job]) -> dict[str, str]:
+    """The state of every job by its id; of those without a folder nothing is read."""
+    studies = {job.folder.parent for job in jobs}
+    present = {folder for study in studies for folder in run_folders(study).values()}
+    return {job.identity.id: job.state if job.folder in present else "missing" for job in jobs}
 
 
 def run_folders(study: Path) -> dict[str, Path]:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import yaml
 
+from lossbench.sweep.child import EXPECTED, LOG, is_running, is_stop, record_failure, why
 from lossbench.sweep.plan import Job
 from lossbench.tracking.files import write_atomically
+from lossbench.tracking.record import read_result
 
 FROZEN = "job.yaml"
-LOG = "log.txt"
 # libyaml is ten times as fast; PyYAML has it in every wheel, and a build without it works as well.
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -31,13 +32,22 @@ def freeze(job: Job) -> Path:
     return frozen
 
 
-def start(folder: Path, *, quiet: bool) -> subprocess.Popen[bytes]:
-    """Start the frozen run of a folder; `quiet` sends what it prints to `log.txt` there."""
+def start(folder: Path, run_id: str, *, quiet: bool) -> subprocess.Popen[bytes]:
+    """Start the frozen run of a folder; `quiet` sends what it prints to `log.txt` there. The process refuses to run
+    when code or data have changed since, so that it would be another run."""
     command = [sys.executable, "-m", "lossbench.run", str(folder / FROZEN)]
+    variables = {**environment(), EXPECTED: run_id}
     if not quiet:
-        return subprocess.Popen(command, env=environment())
+        return subprocess.Popen(command, env=variables)
     with (folder / LOG).open("ab") as log:
-        return subprocess.Popen(command, env=environment(), stdout=log, stderr=subprocess.STDOUT)
+        return subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
+
+
+def note_end(folder: Path, run_id: str, code: int) -> None:
+    """Record why a run failed whose process ended by itself and did not say so; one that was stopped is no failure."""
+    status = (read_result(folder) or {}).get("status")
+    if status not in ("finished", "failed") and not is_stop(code) and not is_running(folder):
+        record_failure(folder, run_id, *why(folder, code))
 
 
 def environment() -> dict[str, str]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
@@ -16,7 +17,7 @@ from lossbench.config import RunConfig, parse
 from lossbench.errors import ConfigError, LossbenchError
 from lossbench.sweep.compose import Composer
 from lossbench.sweep.estimate import show_grid
-from lossbench.sweep.plan import Job, expect, plan
+from lossbench.sweep.plan import Job, expect, plan, states
 from lossbench.sweep.study import SweepConfig, parse_sweep
 
 NOT_CHECKED = {"seed", "study", "paths", "tracking"}  # sections that decide nothing about what can work
@@ -61,11 +62,11 @@ def prepare(context: HydraContext, master: DictConfig, overrides: Sequence[Seque
     block = OmegaConf.to_container(master.sweep, resolve=True) if master.get("sweep") else {}
     options = parse_sweep(block)  # type: ignore[arg-type]
     with _without_garbage_collection():
-        jobs = plan([parse(run) for run in Composer(context.config_loader, master, plain).compose(overrides)])
-    states = {job.identity.id: job.state for job in jobs}
-    waiting = to_run(jobs, states, options)
+        jobs = plan(parse_all(Composer(context.config_loader, master, plain).compose(overrides)))
+        now = states(jobs)
+    waiting = to_run(jobs, now, options)
     if options.dry_run:  # without the checks that need torch: it answers in a second or two
-        show_grid(jobs, waiting, states, Console())
+        show_grid(jobs, waiting, now, Console())
         return None
     _check([job.config for job in waiting])
     _warn_of_twins([job.config for job in jobs] if waiting else [])
@@ -73,7 +74,21 @@ def prepare(context: HydraContext, master: DictConfig, overrides: Sequence[Seque
         expect(jobs, options.baseline)
     except OSError as error:
         raise ConfigError(f"{error.filename} cannot be written: {error.strerror}. Choose another paths.runs.") from None
-    return Sweep(tuple(jobs), tuple(waiting), states)
+    return Sweep(tuple(jobs), tuple(waiting), now)
+
+
+def parse_all(runs: Sequence[Mapping[str, Any]]) -> list[RunConfig]:
+    """`config.parse` of every run; a section that several runs share, as the same object, is parsed once."""
+    known: dict[tuple[str, int], Any] = {}
+
+    def parsed(run: Mapping[str, Any]) -> RunConfig:
+        config = parse({key: known.get((key, id(value)), value) for key, value in run.items()})
+        for key, value in run.items():
+            if isinstance(value, dict):
+                known.setdefault((key, id(value)), getattr(config, key))
+        return config
+
+    return [parsed(run) for run in runs]
 
 
 def to_run(jobs: Sequence[Job], states: Mapping[str, str], options: SweepConfig) -> list[Job]:

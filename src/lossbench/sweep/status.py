@@ -11,15 +11,13 @@ from typing import Any
 
 from lossbench.errors import ConfigError, nearest
 from lossbench.sweep import attempts
+from lossbench.sweep.child import LOG, is_running, record_failure
 from lossbench.sweep.outcome import Kind, Outcome, judge
 from lossbench.sweep.plan import run_folders
-from lossbench.sweep.process import LOG
 from lossbench.sweep.slurm import registry
 from lossbench.sweep.slurm.client import FINAL, JobState
-from lossbench.sweep.slurm.job import record_failure
 from lossbench.sweep.slurm.submit import RunRef
 from lossbench.sweep.slurm.watch import HIDDEN, Watcher
-from lossbench.tracking import lease
 from lossbench.tracking.record import read_result
 
 BATCH_LOG_BYTES = 20_000
@@ -71,19 +69,13 @@ def _standing(study: Path, run: RunRef, task: str | None, watcher: Watcher) -> S
     if task and job is None:
         job = JobState("PENDING", "submitted, not seen yet")
     started = (run.folder / "run.json").exists()
-    if (job is None or job.state in FINAL) and result is None and started and _is_running_here(run):
+    if (job is None or job.state in FINAL) and result is None and started and is_running(run.folder):
         return Standing(run, Outcome(Kind.RUNNING), None, _host(run))
     outcome = judge(result, started, job, batch_log(study, task) if task and job and job.state in FINAL else "")
     if outcome.kind.is_failure and (result is None or result["status"] != "failed") and run.folder.is_dir():
         kinds = {Kind.OUT_OF_MEMORY: "OutOfMemory"}
         record_failure(run.folder, run.id, kinds.get(outcome.kind, "Ended"), outcome.reason)
     return Standing(run, outcome, task, (job.node if job else "") or _host(run))
-
-
-def _is_running_here(run: RunRef) -> bool:
-    """Whether a process on this machine, or one with a live lease, writes the run's folder."""
-    holder = lease.read(run.folder)
-    return lease.is_locked(run.folder) or (holder is not None and lease.is_alive(run.folder, holder))
 
 
 def _host(run: RunRef) -> str:

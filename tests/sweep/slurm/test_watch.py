@@ -1,14 +1,15 @@
 """States of jobs over time, with answers of SLURM made up."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from lossbench.errors import ConfigError
-from lossbench.sweep.slurm import client, registry
-from lossbench.sweep.slurm.checks import file_system, minutes
-from lossbench.sweep.slurm.client import JobState, UnreachableError
+from lossbench.sweep.slurm import client, registry, submit
+from lossbench.sweep.slurm.checks import _check_import, file_system, minutes
+from lossbench.sweep.slurm.client import JobState, SlurmError, UnreachableError
 from lossbench.sweep.slurm.settings import parse_settings
 from lossbench.sweep.slurm.watch import Watcher
 
@@ -136,6 +137,57 @@ def test_the_kind_of_a_file_system_is_that_of_the_nearest_mount():
 def test_a_wrong_setting_is_a_sentence(given: dict, sentence: str):
     with pytest.raises(ConfigError, match=sentence):
         parse_settings(given)
+
+
+def test_what_a_job_could_not_import_is_said_before_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    isolated = tmp_path / "python"
+    isolated.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')  # no installed package, and not this folder
+    isolated.chmod(0o755)
+    _check_import(parse_settings({}))
+    monkeypatch.setattr("sys.executable", str(isolated))
+    with pytest.raises(ConfigError, match=r"could not import lossbench \(ModuleNotFoundError.*pip install -e \."):
+        _check_import(parse_settings({}))
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("squeue: error: Unable to contact slurm controller (connect failure)", UnreachableError),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", UnreachableError),
+        ("sbatch: error: invalid partition specified: gpu", SlurmError),
+    ],
+)
+def test_no_answer_and_a_refusal_end_with_exit_code_4(said: str, kind: type):
+    found = client.error(said)
+    assert type(found) is kind
+    assert found.exit_code == 4
+
+
+def test_a_submission_without_an_answer_is_looked_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """sbatch may have arrived although its answer did not: forgotten, its runs would be submitted twice."""
+
+    def sbatch(*_: object) -> str:
+        raise client.error("sbatch refused the jobs: Socket timed out on send/recv operation")
+
+    monkeypatch.setattr(submit, "_sbatch", sbatch)
+    with pytest.raises(UnreachableError):
+        submit.submit(tmp_path, [submit.RunRef("r0", "run", tmp_path / "run")], parse_settings({}), 10)
+    (waiting,) = registry.submissions(tmp_path)
+    assert waiting.job is None
+    monkeypatch.setattr(client, "by_comment", lambda prefix: {"77": prefix + waiting.token})
+    (found,) = registry.recover(tmp_path)
+    assert found.tasks() == {"77_0": "r0"}
+
+
+def test_a_refused_submission_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def sbatch(*_: object) -> str:
+        raise client.error("sbatch refused the jobs: invalid account")
+
+    monkeypatch.setattr(submit, "_sbatch", sbatch)
+    with pytest.raises(SlurmError, match="invalid account"):
+        submit.submit(tmp_path, [submit.RunRef("r0", "run", tmp_path / "run")], parse_settings({}), 10)
+    assert not registry.submissions(tmp_path)
+    assert not list((tmp_path / ".slurm").glob("*.json"))
 
 
 def test_fractions_of_memory_reach_sbatch():

@@ -162,6 +162,8 @@ def _check_resources(study: Path, settings: SlurmSettings) -> None:
         script.flush()
         try:
             client.ask("sbatch", "--test-only", script.name)
+        except client.UnreachableError:
+            raise
         except client.SlurmError as error:
             said = re.sub(r"^(sbatch: |error: |allocation failure: )+", "", str(error))
             raise ConfigError(f"The cluster cannot run such a job: {said.rstrip('.')}. See hydra.launcher.") from None

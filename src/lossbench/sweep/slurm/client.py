@@ -15,6 +15,7 @@ from lossbench.sweep.process import belongs_to_a_job
 
 TIMEOUT = 25.0  # seconds
 CHUNK = 100  # job ids in a question
+AWAY = ("Unable to contact slurm", "Connection refused", "Socket timed out", "Problem talking to the database")
 # Which states are final is listed, not which are not: what SLURM adds one day must not end a sweep early.
 FINAL = frozenset(
     "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT GONE".split()
@@ -26,8 +27,10 @@ MAY_COME_BACK = frozenset("PREEMPTED NODE_FAIL BOOT_FAIL".split())
 class SlurmError(LossbenchError):
     """SLURM refused something."""
 
+    exit_code = 4
 
-class UnreachableError(LossbenchError):
+
+class UnreachableError(SlurmError):
     """slurmctld or slurmdbd does not answer."""
 
 
@@ -48,7 +51,7 @@ def ask(*command: str) -> str:
 
     Raises:
         UnreachableError: no answer in time, or none from slurmctld or slurmdbd.
-        SlurmError: the command was refused.
+        SlurmError: the command was refused, or is not there.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment())
@@ -57,12 +60,13 @@ def ask(*command: str) -> str:
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"{command[0]} has not answered within {TIMEOUT:.0f} s.") from None
     if done.returncode:
-        text = " ".join(done.stderr.split())
-        away = "Unable to contact slurm", "Connection refused", "Socket timed out", "Problem talking to the database"
-        if any(sign in text for sign in away):
-            raise UnreachableError(f"{command[0]}: {text}")
-        raise SlurmError(f"{command[0]}: {text or f'exit code {done.returncode}'}")
+        raise error(f"{command[0]}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
     return done.stdout
+
+
+def error(said: str) -> SlurmError:
+    """The error for what a client command said."""
+    return UnreachableError(said) if any(sign in said for sign in AWAY) else SlurmError(said)
 
 
 def environment() -> dict[str, str]:

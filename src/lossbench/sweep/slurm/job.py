@@ -28,16 +28,13 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from lossbench.sweep import attempts
+from lossbench.sweep.child import EXPECTED, LOG, record_failure, why
 from lossbench.tracking import lease
-from lossbench.tracking.files import write_json
 
-EXPECTED = "LOSSBENCH_RUN_ID"  # lossbench.run refuses to be another run than was submitted
 AGAIN = 75  # exit code (EX_TEMPFAIL): the run is saved, and goes on in the job's next start
 STOPPED = 128 + signal.SIGTERM
 FENCED = 76  # a newer copy of the job took the run over
@@ -130,7 +127,7 @@ class Supervisor:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))}
         if self.task.ranks > 1:
             environment |= ranks_environment(self.task, dict(os.environ))
-        log_name = "log.txt" if self.task.rank == 0 else f"log.rank{self.task.rank}.txt"
+        log_name = LOG if self.task.rank == 0 else f"log.rank{self.task.rank}.txt"
         with (self.folder / log_name).open("ab") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "lossbench.run", str(self.folder / "job.yaml")],
@@ -164,7 +161,7 @@ class Supervisor:
             attempts.end(self.folder, attempt, status, code)
             return 0 if status == "finished" else _exit_code(code) or 1
         if not self.warned and not self.terminated:
-            self._record_failure("Killed" if code < 0 else "Ended", self._reason(code))
+            self._record_failure(*why(self.folder, code))
             attempts.end(self.folder, attempt, "killed" if code < 0 else "failed", code)
             return _exit_code(code) or 1
         attempts.end(self.folder, attempt, "interrupted", code)
@@ -181,17 +178,6 @@ class Supervisor:
         print(f"Interrupted at step {attempts.last_step(self.folder)}; the job asks to be queued again.", flush=True)
         self.requeue_mark.touch()
         return AGAIN
-
-    def _reason(self, code: int) -> str:
-        """Why a process ended that wrote no result; the last line of its log, where it had something to say."""
-        if code == 0:
-            return "The run did not finish: its process left before the end, as by sys.exit(0)."
-        last = ""
-        if code > 0:
-            with suppress(OSError):
-                logged = (self.folder / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-                last = next((line.strip() for line in reversed(logged) if line.strip()), "")
-        return f"The run did not finish: its process {describe(code)}.{f' {last}' if last else ''}"
 
     def _wait_for_slurm(self) -> int:
         """After SIGTERM: until SLURM ends the job, or it is clear that it does not mean to (a signal sent by hand)."""
@@ -224,21 +210,6 @@ class Supervisor:
             self.terminated = True
         if self._child is not None and self._child.returncode is None:
             self._child.send_signal(signum)
-
-
-def record_failure(folder: Path, run_id: str, kind: str, message: str) -> None:
-    """A `result.json` for a run whose own process could not write one."""
-    end: dict[str, Any] = {"schema": 1, "id": run_id, "status": "failed", "error": {"type": kind, "message": message}}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    write_json(folder / "result.json", {**end, "metrics": {}, "checkpoint": None, "finished": now})
-
-
-def describe(code: int) -> str:
-    """`was killed by SIGKILL`, `ended with exit code 3`."""
-    if code < 0:
-        with suppress(ValueError):
-            return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
 
 
 def ranks_environment(task: Task, slurm: dict[str, str]) -> dict[str, str]:

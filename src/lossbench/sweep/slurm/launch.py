@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lossbench.errors import LossbenchError
 from lossbench.sweep.outcome import Kind
 from lossbench.sweep.plan import Job
 from lossbench.sweep.process import freeze
@@ -58,8 +57,10 @@ def follow(studies: dict[Path, list[RunRef]], poll_s: float, console: Console) -
     """
     followers = [_Follower(study, runs, console) for study, runs in studies.items()]
     pause = min(FIRST_PAUSE, poll_s)
-    while not all([follower.look() for follower in followers]):
+    while True:
         try:
+            if all([follower.look() for follower in followers]):
+                break
             time.sleep(pause)
         except KeyboardInterrupt:
             if _wants_to_leave(console):
@@ -110,8 +111,7 @@ def _submit(study: Path, jobs: Sequence[Job], settings: SlurmSettings, console: 
     tasks = registry.latest_tasks(submissions)
     asked = {tasks[job.identity.id] for job in jobs if job.identity.id in tasks}
     watcher.look(asked)
-    if watcher.trouble:
-        raise LossbenchError(f"{watcher.trouble} Nothing was submitted; try again when the cluster answers.")
+    watcher.insist("Nothing was submitted; try again when the cluster answers.")
     refs = [_ref(job) for job in jobs]
     found = standings(study, refs, watcher)
     active = {one.run.id for one in found if one.is_active}
@@ -180,6 +180,10 @@ def _wants_to_leave(console: Console) -> bool:
     if not sys.stdin.isatty():
         return True
     try:
-        return input("Stop watching? [Y/n] ").strip().lower() not in ("n", "no")
+        answer = input("Stop watching? [Y/n] ")
     except (KeyboardInterrupt, EOFError):
         return True
+    if answer.strip().lower() not in ("n", "no"):
+        return True
+    console.print("Still watching.")
+    return False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Runs in the batch script after the step. A run that saved its state on SIGUSR2 leaves a mark; 140 is the death of a
 # process that the signal met before Python could catch it, with nothing to save. A job that was cancelled meanwhile is
-# not RUNNING any more, and must not be brought back to life.
+# not RUNNING any more, and must not be brought back to life. One that may not be requeued ends as it is.
 AFTERWARDS = r"""
 code=$?
 task=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
@@ -36,9 +36,10 @@ if [ -e "$mark" ] || { [ $code -eq 140 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt %(
   trap '' TERM
   rm -f "$mark"
   for try in $(seq 60); do
-    state=$(timeout 60 scontrol show job -o "$task" 2>/dev/null | grep -o ' JobState=[A-Z_]*')
+    shown=$(timeout 60 scontrol show job -o "$task" 2>/dev/null)
+    state=$(grep -oE ' (JobState=[A-Z_]+|Requeue=[01])' <<< "$shown" | tr -d '\n')
     case "$state" in
-      ' JobState=RUNNING') timeout 60 scontrol requeue "$task" && sleep 120 && break ;;
+      ' JobState=RUNNING Requeue=1') timeout 60 scontrol requeue "$task" && sleep 120 && break ;;
       '') ;;  # slurmctld does not answer
       *) break ;;
     esac
@@ -67,6 +68,7 @@ def submit(study: Path, runs: Sequence[RunRef], settings: SlurmSettings, largest
 
     Raises:
         SlurmError: sbatch refused; the message is its own.
+        UnreachableError: it had no answer; whether the jobs are there is asked when the study is looked at again.
     """
     folder = study.absolute() / HIDDEN
     folder.mkdir(parents=True, exist_ok=True)  # before the job: SLURM cannot log into a folder that is not there
@@ -86,6 +88,8 @@ def submit(study: Path, runs: Sequence[RunRef], settings: SlurmSettings, largest
         registry.intend(study, token, [run.id for run in some], settings.model_dump(mode="json"))
         try:
             job = _sbatch(folder, manifest, token, len(some), study.name, settings)
+        except client.UnreachableError:
+            raise  # it may have arrived all the same: `registry.recover` asks when the cluster answers again
         except Exception:
             registry.refused(study, token)
             manifest.unlink()
@@ -104,7 +108,9 @@ def executor(folder: Path, study: str, settings: SlurmSettings, token: str, coun
 
     made = submitit.SlurmExecutor(folder=folder, python=settings.python or shlex.quote(sys.executable))
     script = AFTERWARDS % {"folder": shlex.quote(str(folder)), "restarts": RESTARTS}
-    extra: dict[str, Any] = {"requeue": True, **settings.additional_parameters}
+    extra: dict[str, Any] = {**settings.additional_parameters}
+    if "no-requeue" not in extra:
+        extra |= {"requeue": True}
     made.update_parameters(
         **settings.sbatch(),
         job_name=settings.name or study,
@@ -127,7 +133,7 @@ def _sbatch(folder: Path, manifest: Path, token: str, count: int, study: str, se
             return str(made._submit_command(command).job_id)
         except FailedJobError as error:
             text = " ".join(str(error).split())
-            raise client.SlurmError(f"sbatch refused the jobs: {text}") from None
+            raise client.error(f"sbatch refused the jobs: {text}") from None
 
 
 def script_text(folder: Path, study: str, settings: SlurmSettings) -> str:

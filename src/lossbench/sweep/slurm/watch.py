@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from lossbench.sweep.slurm import client
-from lossbench.sweep.slurm.client import FINAL, MAY_COME_BACK, JobState, SlurmError, UnreachableError
+from lossbench.sweep.slurm.client import FINAL, MAY_COME_BACK, JobState, SlurmError
 from lossbench.tracking.files import write_json
 
 HIDDEN = ".slurm"  # folder of batch scripts, manifests, SLURM's logs and the remembered states
@@ -33,13 +33,13 @@ class Watcher:
 
     Attributes:
         asked: when SLURM last answered, in seconds since 1970; None if never.
-        trouble: why it did not answer the last time; empty when it did.
+        error: why it did not answer the last time; None when it did.
     """
 
     study: Path
     jobs: dict[str, Sighting] = field(default_factory=dict)
     asked: float | None = None
-    trouble: str = ""
+    error: SlurmError | None = None
     _unseen: dict[str, int] = field(default_factory=dict)
     _has_accounting: bool | None = None
 
@@ -55,6 +55,16 @@ class Watcher:
         return watcher
 
     @property
+    def trouble(self) -> str:
+        """Why SLURM did not answer the last time; empty when it did."""
+        return str(self.error) if self.error else ""
+
+    def insist(self, otherwise: str) -> None:
+        """Raise unless SLURM has answered; `otherwise` says what was not done without its answer."""
+        if self.error:
+            raise type(self.error)(f"{self.error} {otherwise}")
+
+    @property
     def _file(self) -> Path:
         return self.study / HIDDEN / "states.json"
 
@@ -68,10 +78,10 @@ class Watcher:
             found = client.queued(open_tasks)
             ended = [task for task in open_tasks if task not in found or found[task].state in FINAL]
             accounted = self._accounted(ended)
-        except (UnreachableError, SlurmError) as error:
-            self.trouble = str(error)
+        except SlurmError as error:
+            self.error = error
             return
-        self.asked, self.trouble = now, ""
+        self.asked, self.error = now, None
         for task in open_tasks:
             self._note(task, found.get(task), accounted.get(task), now)
         self._remember()
@@ -109,7 +119,7 @@ class Watcher:
             return {}
         try:
             return client.accounted(tasks)
-        except (SlurmError, UnreachableError):  # slurmdbd alone is away: squeue's answer is enough for most
+        except SlurmError:  # slurmdbd alone is away: squeue's answer is enough for most
             return {}
 
     def _remember(self) -> None:
