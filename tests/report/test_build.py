@@ -108,6 +108,22 @@ def test_a_report_imports_nothing_heavy():
     assert ran.stdout.split() == []
 
 
+def test_every_format_is_made_without_wandb_pandas_scipy_and_torch(study, tmp_path):
+    """As where they are not installed: importing them fails."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['wandb', 'pandas', 'scipy', 'torch'])); "
+        "from lossbench.report import build; "
+        f"build([{str(study)!r}], {str(tmp_path)!r}, {[*QUICK, 'history']!r}, now={NOW})"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert {"report.html", "runs.parquet", "history.parquet", "report.tex"} <= set(contents(tmp_path))
+
+
 def test_unchanged_runs_leave_the_files_alone(study, tmp_path):
     first = build([study], tmp_path, QUICK, now=NOW, cache=True)
     times = {path: path.stat().st_mtime_ns for path in first.files}

@@ -110,7 +110,7 @@ def test_each_resample_is_trimmed_as_rliable_trims_it(monkeypatch):
     strata = [[0.3, 0.1, 0.9], [5.0, 4.0], [2.0, 2.5, 7.0, 1.0]]
     monkeypatch.setattr(ranks, "RESAMPLES", 1)
     for seed in range(20):
-        counts = ranks._draws(tuple(map(len, strata)), seed)[0]
+        counts = ranks._draws(tuple(map(len, strata)), seed)[:, 0].astype(int)
         drawn = np.repeat(np.concatenate(strata), counts)
         assert [sum(part) for part in np.split(counts, [3, 5])] == [3, 2, 4]
         expected = scipy.stats.trim_mean(drawn, 0.25)

@@ -12,6 +12,15 @@ def test_text_and_attributes_are_escaped():
     assert drawn == '<text x="1" y="2" class="&quot;x&quot;">&lt;script&gt;</text>'
 
 
+@given(st.lists(st.tuples(st.floats(-99, 999), st.floats(-99, 999)), min_size=1, max_size=12))
+def test_a_coarse_line_goes_through_the_same_pixels(points):
+    from lossbench.report.writers.pdf import _path
+
+    fine, coarse = (_path(svg.path(points, coarse=coarse)).vertices.tolist() for coarse in (False, True))
+    assert coarse == [[round(x), round(y)] for x, y in points]
+    assert all(a == pytest.approx(b, abs=0.56) for a, b in zip(fine, coarse, strict=True))
+
+
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_ticks_lie_inside_and_are_evenly_spaced(low, width):
     ticks = svg.linear_ticks(low, low + width)

@@ -96,6 +96,32 @@ def test_equal_prints_share_the_mark(tmp_path):
     assert [cell(found, loss, "test/em").mark for loss in "abc"] == ["best", "best", None]
 
 
+def test_ranks_and_relative_differences_equal_scipy_and_numpy(tmp_path):
+    values = {
+        "cross_entropy": [0.40, 0.42], "a": [0.50, 0.54], "b": [0.50, 0.54], "c": [0.10, 0.12], "d": [0.90],
+    }  # fmt: skip
+    found = report_of(tmp_path, {loss: dict(enumerate(v)) for loss, v in values.items()})
+    eligible = ["cross_entropy", "a", "b", "c"]
+    expected = scipy.stats.rankdata([-np.mean(values[loss]) for loss in eligible], method="min")
+    assert [cell(found, loss, "test/em").rank for loss in eligible] == list(expected)
+    assert cell(found, "d", "test/em").rank is None  # one seed
+    relative = cell(found, "a", "test/em").comparison.relative
+    assert relative == pytest.approx(np.mean(values["a"]) / np.mean(values["cross_entropy"]) - 1)
+
+
+def test_a_relative_difference_of_perplexities_is_the_ratio_less_one_and_of_nothing_there_is_none(tmp_path):
+    ppl = report_of(tmp_path / "a", {"cross_entropy": {0: 4.0, 1: 4.0}, "a": {0: 2.0, 1: 2.0}}, "test/ppl")
+    assert cell(ppl, "a", "test/ppl").comparison.relative == pytest.approx(-0.5)
+    em = report_of(tmp_path / "b", {"cross_entropy": {0: 0.0, 1: 0.0}, "a": {0: 0.2, 1: 0.3}})
+    assert cell(em, "a", "test/em").comparison.relative is None
+
+
+def test_the_seed_of_resampling_moves_resampled_intervals_alone(study):
+    one, two, again = (assemble([study], Choices(seed=seed), now=NOW) for seed in (1, 2, 1))
+    assert one.tables == two.tables
+    assert one.pairs == again.pairs and one.pairs != two.pairs
+
+
 def test_nothing_is_best_where_all_print_the_same(tmp_path):
     found = report_of(tmp_path, {"a": {0: 0.5, 1: 0.5}, "b": {0: 0.5, 1: 0.5}})
     assert [cell(found, loss, "test/em").mark for loss in "ab"] == [None, None]

@@ -209,7 +209,7 @@ def _tabulate(report: Report) -> Report:
     baseline = choices.baseline or (planned if any(variant.loss == planned for variant in variants) else None)
     tables = build_tables(variants, columns, baseline, choices.include, choices.sort)
     paper = papers.compare(choices.paper, tables) if choices.paper else None
-    found = tuple(rankings(tables))
+    found = tuple(rankings(tables, choices.seed))
     return replace(report, variants=tuple(variants), tables=tuple(tables), rankings=found, paper=paper)
 
 
@@ -224,7 +224,7 @@ def _details(report: Report) -> tuple[Report, dict[str, tuple[str, ...]]]:
         scores = scores_of(table)
         panels.append(tuple(curves))
         samples.append(tuple(answers))
-        pairs.append(tuple(compare_checkpoints(table, scores)))
+        pairs.append(tuple(compare_checkpoints(table, scores, report.choices.seed)))
         reliability.append(tuple(reliability_curves(table, scores)))
         for location, sentences in (*of_histories.items(), *of_examples.items()):
             found[location] = found.get(location, ()) + sentences

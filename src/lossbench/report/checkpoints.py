@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lossbench.report.memo import remembered
 from lossbench.report.records import RunRecord, State
 from lossbench.report.sources._run_files import parquet_columns
-from lossbench.report.statistics import mcnemar_exact
+from lossbench.report.statistics import SEED, mcnemar_exact
 from lossbench.report.table import Table
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2000
 SIGN_FLIPS = 4999
-SEED = 20240913
 CHUNK = 128  # pairs in one product
 NOTHING = "neither exact match nor the likelihood of the same targets is recorded for both"
 COLUMNS = (
@@ -168,8 +167,8 @@ def _choices(columns: Mapping[str, list[Any]], name: str, order: list[int]) -> t
     return np.asarray(sure), np.asarray(right)
 
 
-def compare_checkpoints(table: Table, scores: dict[str, Scores]) -> list[CheckpointPair]:
-    """Every loss against its baseline, seed by seed; `scores` by the location of the run."""
+def compare_checkpoints(table: Table, scores: dict[str, Scores], seed: int = SEED) -> list[CheckpointPair]:
+    """Every loss against its baseline, seed by seed; `scores` by the location of the run, `seed` of the resampling."""
     by_label = {row.label: row for row in table.rows}
     pairs: list[CheckpointPair] = []
     em: list[NDArray[Any] | None] = []
@@ -192,8 +191,8 @@ def compare_checkpoints(table: Table, scores: dict[str, Scores]) -> list[Checkpo
             has_equal_tokens = has_equal_tokens and bool((ours.tokens == theirs.tokens).all())  # type: ignore[union-attr]
             nll.append(_subtracted(ours.nll, theirs.nll) if has_equal_tokens else None)
             tokens.append(ours.tokens if has_equal_tokens else None)
-    of_em = paired_bootstraps(em, [None] * len(em))
-    of_nll = paired_bootstraps(nll, tokens)
+    of_em = paired_bootstraps(em, [None] * len(em), seed)
+    of_nll = paired_bootstraps(nll, tokens, seed)
     return [
         replace(pair, em=first, nll=second) if first or second else replace(pair, note=pair.note or NOTHING)
         for pair, first, second in zip(pairs, of_em, of_nll, strict=True)

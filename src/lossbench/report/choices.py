@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lossbench.errors import ConfigError, nearest
 from lossbench.report.records import State
+from lossbench.report.statistics import SEED
 
 CAN_BE_INCLUDED = (State.RUNNING, State.INTERRUPTED, State.CRASHED, State.FAILED)
 
@@ -24,6 +25,7 @@ class Choices:
         group_by: settings whose values name the rows beside the loss.
         sort: a column by whose mean the rows are ordered, or `name`.
         paper: name of a paper whose figures are shown beside ours.
+        seed: of resampled intervals and sign flips.
     """
 
     baseline: str | None = None
@@ -34,6 +36,7 @@ class Choices:
     group_by: tuple[str, ...] = ()
     sort: str | None = None
     paper: str | None = None
+    seed: int = SEED
 
 
 def states(names: Iterable[str]) -> tuple[State, ...]:

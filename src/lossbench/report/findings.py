@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lossbench.report.formatting import counted, number, p_equals
+from lossbench.report.formatting import counted, fixed, number, p_equals
 from lossbench.report.metrics import Metric
 from lossbench.report.statistics import Difference
-from lossbench.report.table import Cell, Table
+from lossbench.report.table import Cell, Comparison, Table
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,11 @@ def interval_text(difference: Difference, metric: Metric) -> str:
     if metric.is_log_mean:
         return f"[{difference.low:.3f}, {difference.high:.3f}]"
     return f"[{number(difference.low, metric, sign=True)}, {number(difference.high, metric, sign=True)}]"
+
+
+def relative_text(comparison: Comparison) -> str:
+    """`+5.8 %` of the baseline's mean; empty where there is no such share."""
+    return "" if comparison.relative is None else f"{fixed(100 * comparison.relative, 1, sign=True)} %"
 
 
 def difference_text(difference: Difference, metric: Metric) -> str:

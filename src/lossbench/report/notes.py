@@ -21,7 +21,7 @@ def method(report: Report) -> list[str]:
     """Sentences, the same for the same report."""
     metrics = {metric.name: metric for table in report.tables for metric in table.metrics}
     sizes = [cell.n for table in report.tables for row in table.rows for cell in row.cells if cell.n >= 2]
-    notes = [_coverage(report), _selection(report)]
+    notes = [_coverage(report), _selection(report), _rows(report)]
     notes += [
         "A cell is the mean over seeds ± the sample standard deviation (n - 1). Only runs that finished count; what "
         "is absent is named in its cell. A single seed has no ± and no mark.",
@@ -155,3 +155,24 @@ def _selection(report: Report) -> str:
     if all(criterion.startswith("val/") for criterion in criteria):
         text += ": on validation data, never on test data or on the training objective"
     return f"{text}."
+
+
+def _rows(report: Report) -> str:
+    """Which runs a row is made of."""
+    seeds = sorted({record.seed for record in report.records if record.seed is not None})
+    named = ", ".join(map(str, seeds)) if len(seeds) <= 12 else f"{seeds[0]} to {seeds[-1]}, {len(seeds)} of them"
+    said = f" ({'seed' if len(seeds) == 1 else 'seeds'} {named})" if seeds else ""
+    return (
+        f"A row holds runs that differ in nothing but the seed{said}; another setting makes a row of its own. A run "
+        "that was stopped and went on is one run, of which the newest attempt counts."
+    )
+
+
+def code_versions(report: Report) -> list[str]:
+    """`lossbench 0.1.0 (0123456789ab)` of every code that runs were made with, in order."""
+    found = set()
+    for record in report.records:
+        if version := record.versions.get("lossbench"):
+            commit = record.versions.get("git commit")
+            found.add(f"lossbench {version} ({commit})" if commit else f"lossbench {version}")
+    return sorted(found)

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from lossbench.report import statistics
+from lossbench.report.distributions import chi_square_tail, normal_below
 from lossbench.report.metrics import Metric
 from lossbench.report.table import Cell, Table
 
@@ -22,7 +23,6 @@ MIN_COLUMNS = 2
 MIN_COLUMNS_CD = 5  # with fewer the critical difference is wider than any difference of ranks that can be seen
 LEVEL = 0.05
 RESAMPLES = 2000
-SEED = 20240913
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,15 @@ class Ranking:
     groups: tuple[tuple[int, int], ...] = ()
 
 
-def rankings(tables: Sequence[Table]) -> list[Ranking]:
-    """One ranking for each ranked metric that at least two tables share, for at least two losses."""
+def rankings(tables: Sequence[Table], seed: int = statistics.SEED) -> list[Ranking]:
+    """One ranking for each ranked metric that at least two tables share, for at least two losses; `seed` is that of the
+    resampled intervals."""
     metrics = {metric.name: metric for table in tables for metric in table.metrics if metric.is_ranked}
-    found = (_ranking(metric, tables) for metric in metrics.values() if metric.direction)
+    found = (_ranking(metric, tables, seed) for metric in metrics.values() if metric.direction)
     return [ranking for ranking in found if ranking is not None]
 
 
-def _ranking(metric: Metric, tables: Sequence[Table]) -> Ranking | None:
+def _ranking(metric: Metric, tables: Sequence[Table], seed: int) -> Ranking | None:
     cells = [_cells(table, metric.name) for table in tables]
     used = [(table, column) for table, column in zip(tables, cells, strict=True) if any(c.n for c in column.values())]
     if len(used) < MIN_COLUMNS:
@@ -90,7 +91,7 @@ def _ranking(metric: Metric, tables: Sequence[Table]) -> Ranking | None:
         ranks.append(rank([-mean for mean in means] if metric.direction == "higher" else means))
     by_loss = [tuple(row[i] for row in ranks) for i in range(len(labels))]
     losses = [
-        RankedLoss(label, own, statistics.mean(own), sum(value == 1.0 for value in own), *_iqm(label, used))
+        RankedLoss(label, own, statistics.mean(own), sum(value == 1.0 for value in own), *_iqm(label, used, seed))
         for label, own in zip(labels, by_loss, strict=True)
     ]
     losses.sort(key=lambda loss: (loss.mean_rank, loss.label))
@@ -106,7 +107,9 @@ def _cells(table: Table, name: str) -> dict[str, Cell]:
     return {} if place is None else {row.label: row.cells[place] for row in table.rows}
 
 
-def _iqm(label: str, used: Sequence[tuple[Table, dict[str, Cell]]]) -> tuple[float | None, float | None, float | None]:
+def _iqm(
+    label: str, used: Sequence[tuple[Table, dict[str, Cell]]], seed: int
+) -> tuple[float | None, float | None, float | None]:
     """(interquartile mean, low, high) of the seed-wise differences to the baseline."""
     strata: list[list[float]] = []
     for _, column in used:
@@ -116,14 +119,14 @@ def _iqm(label: str, used: Sequence[tuple[Table, dict[str, Cell]]]) -> tuple[flo
             continue
         scale = math.log if reference.metric.is_log_mean else float
         base = dict(reference.values)
-        strata.append([scale(value) - scale(base[seed]) for seed, value in column[label].values if seed in base])
+        strata.append([scale(value) - scale(base[run]) for run, value in column[label].values if run in base])
     strata = [deltas for deltas in strata if deltas]
     if not strata:
         return None, None, None
-    return statistics.interquartile_mean([delta for deltas in strata for delta in deltas]), *iqm_interval(strata)
+    return statistics.interquartile_mean([delta for deltas in strata for delta in deltas]), *iqm_interval(strata, seed)
 
 
-def iqm_interval(strata: Sequence[Sequence[float]], seed: int = SEED) -> tuple[float | None, float | None]:
+def iqm_interval(strata: Sequence[Sequence[float]], seed: int = statistics.SEED) -> tuple[float | None, float | None]:
     """The 95 % percentile interval of the interquartile mean, by the stratified bootstrap of Agarwal et al. (2021).
 
     Values are drawn again within each stratum (the seeds of one setting), `RESAMPLES` times with a fixed seed, and the
@@ -135,22 +138,23 @@ def iqm_interval(strata: Sequence[Sequence[float]], seed: int = SEED) -> tuple[f
 
     values = np.concatenate([np.asarray(part, dtype=float) for part in strata])
     order = np.argsort(values, kind="stable")
-    upto = np.cumsum(_draws(tuple(map(len, strata)), seed)[:, order], axis=1)
+    upto = np.cumsum(_draws(tuple(map(len, strata)), seed)[order], axis=0, dtype=np.float32)  # whole, and so exact
     cut = len(values) // 4
-    # How much of each value's draws lies between the smallest and the largest quarter.
-    kept = np.diff(np.clip(upto, cut, len(values) - cut), axis=1, prepend=cut)
-    means = kept @ values[order] / (len(values) - 2 * cut)
+    # How many of each value's draws lie between the smallest and the largest quarter.
+    kept = np.diff(np.clip(upto, cut, len(values) - cut, out=upto), axis=0, prepend=np.float32(cut))
+    means = values[order] @ kept / (len(values) - 2 * cut)
     low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
 
 
 @cache
 def _draws(sizes: tuple[int, ...], seed: int) -> Any:
-    """(RESAMPLES, sum of sizes): how often each value is drawn, from its own stratum."""
+    """(sum of sizes, RESAMPLES) float32: how often each value is drawn, from its own stratum."""
     import numpy as np
 
     random = np.random.default_rng([seed, *sizes])
-    return np.hstack([random.multinomial(size, np.full(size, 1 / size), RESAMPLES) for size in sizes])
+    drawn = [random.multinomial(size, np.full(size, 1 / size), RESAMPLES) for size in sizes]
+    return np.ascontiguousarray(np.hstack(drawn).T, dtype=np.float32)
 
 
 def rank(values: Sequence[float]) -> list[float]:
@@ -186,10 +190,8 @@ def friedman(ranks: Sequence[Sequence[float]]) -> tuple[float | None, float | No
     if correction <= 1e-12:
         return None, None
     statistic = (12 / (n * k * (k + 1)) * math.fsum(s * s for s in sums) - 3 * n * (k + 1)) / correction
-    from scipy.special import chdtrc
-
     statistic = max(0.0, statistic)
-    return statistic, float(chdtrc(k - 1, statistic))
+    return statistic, chi_square_tail(k - 1, statistic)
 
 
 def nemenyi_critical_difference(losses: int, columns: int, level: float = LEVEL) -> float:
@@ -198,24 +200,23 @@ def nemenyi_critical_difference(losses: int, columns: int, level: float = LEVEL)
     return q / math.sqrt(2) * math.sqrt(losses * (losses + 1) / (6 * columns))
 
 
+@cache
 def studentized_range_quantile(probability: float, count: int) -> float:
     """The quantile of the range of `count` standard normal values (infinite degrees of freedom).
 
     P(range <= q) = k * integral of phi(z) (Phi(z) - Phi(z - q))^(k-1) dz, by the trapezoidal rule, which is exact to
-    rounding for such a smooth integrand; `scipy.stats` has the general case, but loads in most of a second.
+    rounding for such a smooth integrand.
     """
-    import numpy as np
-    from scipy.special import ndtr
-
-    z = np.linspace(-9.0, 9.0, 3601)
-    density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    below = ndtr(z)
+    width = 0.1
+    grid = [width * place for place in range(-90, 91)]
+    points = [(z, math.exp(-0.5 * z * z) / math.sqrt(2 * math.pi), normal_below(z)) for z in grid]
 
     def cumulative(q: float) -> float:
-        return float(count * np.trapezoid(density * (below - ndtr(z - q)) ** (count - 1), z))
+        inside = (density * (below - normal_below(z - q)) ** (count - 1) for z, density, below in points)
+        return count * width * math.fsum(inside)
 
     low, high = 0.0, 40.0
-    for _ in range(80):
+    for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if cumulative(middle) < probability else (low, middle)
     return (low + high) / 2

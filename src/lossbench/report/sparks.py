@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lossbench.report.svg import Scale, coordinate, element
+from lossbench.report.svg import Scale, element
 from lossbench.report.table import Cell
 
 WIDTH, HEIGHT = 112.0, 12.0
@@ -66,13 +66,12 @@ def forest(cell: Cell, scale: Scale | None) -> str:
     found = cell.comparison.difference
     zero = scale(1.0 if cell.metric.is_log_mean else 0.0)
     middle = FOREST_HEIGHT / 2
-    parts = [element("path", d=f"M{coordinate(zero)} 0v{coordinate(FOREST_HEIGHT)}")]  # the line, before the interval
+    # The line of "no difference" comes before the interval: the page's style tells them apart by their order.
+    parts = [element("path", d=f"M{zero:.0f} 0v{FOREST_HEIGHT:.0f}")]
     if found.low is not None and found.high is not None:
-        low, high = (coordinate(scale(bound)) for bound in (found.low, found.high))
-        top = coordinate(middle - 4)
-        drawn = f"M{low} {top}v8m0-4H{high}m0-4v8"
-        parts.append(element("path", d=drawn))
-    parts.append(element("circle", cx=scale(found.estimate), cy=middle, r=4.0))
+        low, high = scale(found.low), scale(found.high)
+        parts.append(element("path", d=f"M{low:.0f} {middle - 4:.0f}v8m0-4H{high:.0f}m0-4v8"))
+    parts.append(element("circle", cx=round(scale(found.estimate)), cy=middle, r=4.0))
     return element(
         "svg",
         "".join(parts),

@@ -27,11 +27,13 @@ class Comparison:
     """A cell against the baseline's cell of the same column.
 
     `difference` is in logged units; for a metric that is averaged on the log scale it is a ratio (1 means equal).
-    `p_holm` is corrected over the column. `verdict` says what survives at the 5 % level.
+    `relative` is the difference as a fraction of the baseline's mean; None where that is not positive. `p_holm` is
+    corrected over the column. `verdict` says what survives at the 5 % level.
     """
 
     baseline: str
     difference: Difference
+    relative: float | None = None
     p_holm: float | None = None
     verdict: Literal["better", "worse"] | None = None
 
@@ -45,6 +47,8 @@ class Cell:
         absent: why the other runs have no value here, e.g. {"failed": 2, "missing": 1}; {} if all have one.
         mean, sd, low, high: over `values`; sd and the 95 % t interval need two seeds. On the log scale where the
             metric says so (mean and interval are exp of it; sd is that of the values themselves).
+        rank: place of the mean in its column among cells with at least two seeds, 1 for the best; equal means share the
+            better one.
         provisional: (seed, last logged value) of runs that have not ended, where the user asked to see them. They enter
             no mean, mark or test.
     """
@@ -57,6 +61,7 @@ class Cell:
     low: float | None = None
     high: float | None = None
     mark: Mark | None = None
+    rank: int | None = None
     comparison: Comparison | None = None
     provisional: tuple[tuple[int, float], ...] = ()
 
@@ -248,10 +253,15 @@ def make_cell(variant: Variant, metric: Metric, include: Collection[State] = ())
 
 
 def _mark(cells: list[Cell]) -> list[Cell]:
-    """Best and second best by the printed mean, among cells with at least two seeds; equal prints share a mark."""
+    """Ranks by the mean, and best and second best by the printed mean, among cells with at least two seeds; equal
+    prints share a mark."""
     metric = cells[0].metric
+    if not metric.is_ranked or metric.direction is None:
+        return cells
+    badness = [_badness(cell) for cell in cells if cell.n >= 2]
+    cells = [replace(c, rank=1 + sum(b < _badness(c) for b in badness)) if c.n >= 2 else c for c in cells]
     eligible = [cell for cell in cells if cell.n >= 2 and cell.mean is not None]
-    if not metric.is_ranked or metric.direction is None or len(eligible) < 2:
+    if len(eligible) < 2:
         return cells
     printed = {id(cell): float(number(cell.mean, metric)) for cell in eligible}
     levels = sorted(set(printed.values()), reverse=metric.direction == "higher")
@@ -276,7 +286,7 @@ def _compare(cells: list[Cell], rows: list[Row]) -> list[Cell]:
             reference = min(references, key=lambda i: (*_distance(rows[i].variant, row.variant), i))
         found = statistics.difference(_scaled(cells[index]), _scaled(cells[reference]))
         if found is not None:
-            compared[index] = Comparison(rows[reference].label, found)
+            compared[index] = Comparison(rows[reference].label, found, _relative(found, cells[reference]))
     tested = [index for index, comparison in compared.items() if comparison.difference.p is not None]
     adjusted = statistics.holm([compared[index].difference.p or 0.0 for index in tested])
     for index, p in zip(tested, adjusted, strict=True):
@@ -292,6 +302,13 @@ def _compare(cells: list[Cell], rows: list[Row]) -> list[Cell]:
             comparison = replace(comparison, difference=_as_ratio(comparison.difference))
         result.append(replace(cell, comparison=comparison))
     return result
+
+
+def _relative(found: Difference, baseline: Cell) -> float | None:
+    """The difference as a fraction of the baseline's mean; `found` is in the scale of the average."""
+    if baseline.metric.is_log_mean:
+        return math.expm1(found.estimate)
+    return found.estimate / baseline.mean if baseline.mean is not None and baseline.mean > 0 else None
 
 
 def _scaled(cell: Cell) -> dict[int, float]:

@@ -10,7 +10,7 @@ import pytest
 
 from lossbench.report.collect import collect
 from lossbench.report.records import RunRecord, State
-from lossbench.report.sources import _wandb_log, wandb_log
+from lossbench.report.sources import _wandb_format, _wandb_log, wandb_log
 from lossbench.report.sources._wandb_log import read_log, read_rows
 from tests.report import wandb_logs as made
 from tests.report.factory import write_run
@@ -87,9 +87,12 @@ def test_a_log_that_is_cut_within_its_header_is_empty(tmp_path: Path, data: byte
 def test_a_file_that_is_no_log_is_named_and_skipped(tmp_path: Path):
     made.write_log(tmp_path, ID, whole())
     made.write_log(tmp_path, "other", []).write_bytes(b"PK\x03\x04 what is this")
+    made.write_log(tmp_path, "third", []).write_bytes(_wandb_format.HEADER[:-1] + b"\x01" + b"a later format")
     found = wandb_log.read(str(tmp_path), NOW)
     assert [record.id for record in found.records] == [ID]
-    assert "run-other.wandb is no log of wandb: its header is another" in found.problems[0]
+    for name, problem in zip(("other", "third"), found.problems, strict=True):
+        assert f"run-{name}.wandb is no log of wandb: its header is another" in problem
+        assert "logs of wandb 0.26 to 0.31 are known" in problem  # for another version: what it was tested with
 
 
 def test_every_cut_keeps_the_records_before_it(tmp_path: Path):

@@ -104,6 +104,25 @@ def test_the_machine_that_ran_is_not_told(text, study):
     assert str(study.parent) not in text
 
 
+def test_the_head_names_the_code_and_a_mixture_of_it(tmp_path, text):
+    import json
+
+    assert "Made with lossbench 0.1.0 (0123456789ab)." in text
+    for seed, version in enumerate(("0.1.0", "0.2.0")):
+        folder = write_run(tmp_path, "focal", seed, metrics={"test/em": 0.5})
+        record = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**record, "git": None, "versions": {"lossbench": version}}))
+    found = html.write(assemble([tmp_path], now=NOW))["report.html"]
+    assert "Made with 2 versions of the code: lossbench 0.1.0, lossbench 0.2.0." in found
+
+
+def test_a_huge_configuration_stays_out_of_the_page_and_its_size_is_said(tmp_path):
+    write_run(tmp_path, "focal", 0, metrics={"test/em": 0.5}, config={"notes": "x" * 2_000_000})
+    write_run(tmp_path, "emo", 0, metrics={"test/em": 0.5})
+    found = html.write(assemble([tmp_path], now=NOW))["report.html"]
+    assert len(found.encode()) < 100_000 and "Its configuration has 2.0 MB" in found
+
+
 def test_every_run_is_in_the_runs_table(text, report):
     table = text[text.index('id="runs-table"') :]
     assert table[: table.index("</table>")].count("<tr>") == 1 + len(report.records)
@@ -203,6 +222,9 @@ def test_the_page_of_a_thousand_runs_is_under_a_megabyte(tmp_path):
     text = html.write(assemble([tmp_path], now=NOW))["report.html"]
     Page(text)
     assert 300_000 < len(text.encode()) < 1_000_000 and text.count("<tr>") > 1000
+    # Whatever has to go for it, the drawings and the generations stay.
+    assert text.count('class="forest"') == 19 * 5 and text.count('class="sample"') >= 5
+    assert all(text.count(title) == 5 for title in ("<h2>Learning curves", "<h2>Cost against quality"))
 
 
 def test_a_live_page_asks_its_own_server_alone(report):

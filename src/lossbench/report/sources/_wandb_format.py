@@ -19,6 +19,7 @@ from dataclasses import dataclass
 BLOCK = 32768
 HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
 CHUNK = struct.Struct("<IHB")
+UNKNOWN_HEADER = "its header is another; the logs of wandb 0.26 to 0.31 are known, and tested"
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 TYPE_CRC = {kind: zlib.crc32(bytes([kind])) for kind in (FULL, FIRST, MIDDLE, LAST)}
 
@@ -43,7 +44,7 @@ def records(data: bytes, damage: list[Damage]) -> Iterator[bytes]:
         NoWandbLogError: the header is another one, or is cut off.
     """
     if not data.startswith(HEADER):
-        raise NoWandbLogError("it is cut off within its header" if HEADER.startswith(data) else "its header is another")
+        raise NoWandbLogError("it is cut off within its header" if HEADER.startswith(data) else UNKNOWN_HEADER)
     size, position = len(data), len(HEADER)
     begun = 0  # where the record that is being put together begins
     parts: list[bytes] = []

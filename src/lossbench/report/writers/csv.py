@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 CELL_COLUMNS = (
     "model", "dataset", "loss", "is_baseline", "metric", "n", "expected", "absent", "mean", "sd", "low", "high", "mark",
-    "baseline", "difference", "difference_low", "difference_high", "is_ratio", "p", "p_holm", "test", "seeds", "values",
+    "rank", "baseline", "difference", "difference_low", "difference_high", "is_ratio", "relative", "p", "p_holm",
+    "test", "seeds", "values",
 )  # fmt: skip
 RUN_COLUMNS = (
     "id", "name", "study", "group", "loss", "variant", "model", "dataset", "seed", "state", "attempt", "created",
@@ -79,9 +80,11 @@ def _cell(table: Table, row: Row, cell: Cell) -> list[object]:
         cell.absence,
         *map(as_json, (cell.mean, cell.sd, cell.low, cell.high)),
         cell.mark,
+        cell.rank,
         cell.comparison.baseline if cell.comparison else None,
         *((found.estimate, found.low, found.high) if found else (None, None, None)),
         int(cell.metric.is_log_mean) if found else None,
+        cell.comparison.relative if cell.comparison else None,
         found.p if found else None,
         cell.comparison.p_holm if cell.comparison else None,
         found.method if found else None,

@@ -18,7 +18,7 @@ from lossbench.report.checkpoints import Bootstrap
 from lossbench.report.collect import state_counts
 from lossbench.report.costs import cost_table
 from lossbench.report.figures._ranks import draw_ranking
-from lossbench.report.findings import estimate_text, findings, interval_text, shown
+from lossbench.report.findings import estimate_text, findings, interval_text, relative_text, shown
 from lossbench.report.formatting import clipped, counted, number
 from lossbench.report.records import State
 from lossbench.report.settings import settings_table
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 MAX_ERROR = 400
-MAX_BYTES = 990_000
+MAX_BYTES = 999_000
 BYTES_A_CELL = 1450  # of a page that leaves nothing out, all sections together
 MAX_GLYPHS = 12
 MAX_SEEDS = 5  # whose values a cell's tooltip lists; the runs table has them all
@@ -146,6 +146,7 @@ def _render(report: Report, is_live: bool, detail: Detail) -> str:
             problems=_problems(report),
             versions=_versions(report),
             notes=notes.method(report),
+            code=notes.code_versions(report),
         )
     )
 
@@ -340,6 +341,7 @@ def _differences(table: Table, column: int) -> dict[str, Any]:
                 "hue": Markup(figures.hue(index)),
                 "baseline": cell.comparison.baseline,
                 "estimate": _minus(estimate_text(found, metric)),
+                "relative": _minus(relative_text(cell.comparison)),
                 "interval": _minus(interval_text(found, metric)),
                 "p": formatting.p_value(cell.comparison.p_holm),
                 "test": f"{found.method}, {size}" if found.p is not None else f"{found.note} ({size})",

@@ -122,6 +122,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "sd": cell.sd,
         "interval": None if cell.low is None else [cell.low, cell.high],
         "mark": cell.mark,
+        "rank": cell.rank,
         "values": {str(seed): value for seed, value in cell.values},
         "provisional": {str(seed): value for seed, value in cell.provisional},
         "comparison": None
@@ -133,6 +134,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
             "interval": None
             if comparison.difference.low is None
             else [comparison.difference.low, comparison.difference.high],
+            "relative": comparison.relative,
             "p": comparison.difference.p,
             "p_holm": comparison.p_holm,
             "test": comparison.difference.method,

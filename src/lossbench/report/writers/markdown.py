@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lossbench.report import notes, twins
 from lossbench.report.collect import state_counts
 from lossbench.report.costs import cost_table
-from lossbench.report.findings import estimate_text, findings, interval_text
+from lossbench.report.findings import estimate_text, findings, interval_text, relative_text
 from lossbench.report.formatting import arrow, clipped, heading, moment, number, p_value
 from lossbench.report.records import State
 from lossbench.report.settings import settings_table
@@ -36,6 +36,8 @@ def write(report: Report) -> dict[str, str]:
     lines = [f"# {escape(', '.join(report.studies) or 'lossbench')}", ""]
     states = ", ".join(f"{count} {state}" for state, count in state_counts(report.records).items())
     lines += [f"{report.expected} runs expected: {states}. Newest run: {moment(report.newest) or 'unknown time'}.", ""]
+    if code := notes.code_versions(report):
+        lines += [f"Made with {escape(', '.join(code))}.", ""]
     lines += [f"**Incomplete.** {escape(sentence)}\n" for sentence in report.collection.incomplete]
     for table in report.tables:
         lines += [f"## {escape(table.title)}", ""]
@@ -141,7 +143,7 @@ def _differences(table: Table) -> list[str]:
         if not metric.is_ranked or not compared:
             continue
         kind = "Ratio" if metric.is_log_mean else "Difference"
-        header = ["loss", f"{kind} in {heading(metric)}", "95 % interval", "p (Holm)", "test"]
+        header = ["loss", f"{kind} in {heading(metric)}", "95 % interval", "relative", "p (Holm)", "test"]
         rows = [_difference(row, cell) for row, cell in compared]
         lines += [f"### {kind} to {escape(table.baseline or '')}: {metric.label}", "", *_grid(header, rows, 1), ""]
     return lines
@@ -154,7 +156,8 @@ def _difference(row: Row, cell: Cell) -> list[str]:
     p = p_value(comparison.p_holm).replace("<", "&lt;") or "n/a"
     size = f"n = {found.n[0]} and {found.n[1]}" if isinstance(found.n, tuple) else f"{found.n} pairs"
     test = f"{found.note or found.method}, {size}"
-    return [escape(row.label), estimate_text(found, cell.metric), interval_text(found, cell.metric) or "n/a", p, test]
+    estimate, interval = estimate_text(found, cell.metric), interval_text(found, cell.metric)
+    return [escape(row.label), estimate, interval or "n/a", relative_text(comparison) or "n/a", p, test]
 
 
 def _runs_without_result(report: Report) -> list[str]:

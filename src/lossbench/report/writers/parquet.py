@@ -15,10 +15,22 @@ if TYPE_CHECKING:
     from lossbench.report.build import Report
 
 WHOLE = frozenset(
-    {"n", "expected", "is_baseline", "is_ratio", "seed", "attempt", "last_step", "checkpoint_step", "planned"}
+    {"n", "rank", "expected", "is_baseline", "is_ratio", "seed", "attempt", "last_step", "checkpoint_step", "planned"}
 )
 REAL = frozenset(
-    {"mean", "sd", "low", "high", "difference", "difference_low", "difference_high", "p", "p_holm", "seconds"}
+    {
+        "mean",
+        "sd",
+        "low",
+        "high",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "relative",
+        "p",
+        "p_holm",
+        "seconds",
+    }
 )
 
 
