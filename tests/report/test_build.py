@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from lossbench.errors import ConfigError
-from lossbench.report import Choices, build
+from lossbench.report import Choices, assemble, build
 from lossbench.report import build as build_report
 from lossbench.report.errors import NoRunsError, OutputError
 from lossbench.report.records import State
@@ -167,3 +167,16 @@ def test_reports_of_many_figures_make_pdf_when_asked(study, tmp_path, monkeypatc
     by_default = build([study], tmp_path / "a", now=NOW).files
     asked = build([study], tmp_path / "b", ["pdf"], now=NOW).files
     assert not any(file.suffix == ".pdf" for file in by_default) and any(file.suffix == ".pdf" for file in asked)
+
+
+def test_the_newest_time_is_that_of_a_running_runs_last_sign_of_life(study):
+    from dataclasses import replace
+
+    report = assemble([study], now=NOW)
+    assert report.newest == "2026-11-30T16:01:30+00:00"
+    alive = replace(report.records[0], state=State.RUNNING, heartbeat="2026-11-30T19:00:00+00:00")
+    ended = replace(report.records[0], heartbeat="2026-11-30T20:00:00+00:00")
+    for record, newest in ((alive, alive.heartbeat), (ended, report.newest)):
+        assert (
+            replace(report, collection=replace(report.collection, records=(record, *report.records))).newest == newest
+        )

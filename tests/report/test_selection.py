@@ -44,6 +44,16 @@ def test_conditions_choose_runs(runs, where, names):
     assert [f"{r.loss}{r.seed}" for r in found.records] == names
 
 
+def test_runs_that_lack_a_key_can_be_asked_for(tmp_path):
+    write_run(tmp_path, "focal", 0, metrics={"test/em": 0.5}, config={"scale": None, "lr": 1e-4})
+    write_run(tmp_path, "focal", 1, metrics={"test/em": 0.5, "test/ppl": 2.0}, config={"lr": 1e-4, "warmup": 3})
+    for where, seeds in (
+        ("warmup=missing", [0]), ("warmup!=missing", [1]), ("test/ppl=missing", [0]), ("warmup!=3", [0]),
+        ("lr!=missing", [0, 1]), ("scale=missing", [0, 1]), ("warmup<5", [1]),
+    ):  # fmt: skip
+        assert [r.seed for r in select(collect([tmp_path], NOW), parse_where(where)).records] == seeds, where
+
+
 def test_since_is_a_condition_on_the_time_of_creation(runs):
     found = select(collect([runs], NOW), [since("2026-11-11")])
     assert {(r.loss, r.seed) for r in found.records} == {("emo", 1), ("focal", 1)}

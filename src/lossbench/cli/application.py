@@ -24,7 +24,7 @@ Exit codes:
 1  a run or a check failed, or a model or dataset cannot be used
 2  wrong usage or configuration, or a name that is not there
 3  report --strict: runs are missing or not finished
-4  wandb or the model hub refuses, or cannot be reached
+4  wandb, the model hub or SLURM refuses, or cannot be reached
 5  a file or folder cannot be written
 130  ended by Ctrl-C (a run by signal N: 128 + N)
 

@@ -67,8 +67,10 @@ class Report:
 
     @property
     def newest(self) -> str | None:
-        """ISO time of the newest run: when it finished, or began. The report carries this time instead of today's."""
-        times = [time for record in self.records for time in (record.finished, record.created) if timestamp(time)]
+        """ISO time of the newest run: when it finished, was last alive, or began; the report carries no other time."""
+        running = [record.heartbeat for record in self.records if record.state is State.RUNNING]
+        known = [time for record in self.records for time in (record.finished, record.created)]
+        times = [time for time in (*running, *known) if timestamp(time)]
         return max(times, key=lambda time: timestamp(time) or 0.0, default=None)
 
     @property

@@ -58,8 +58,8 @@ def read_panels(table: Table, rows_in_all: int | None = None) -> tuple[list[Pane
             if run.state is State.MISSING:
                 continue
             history = remembered("history", run, partial(run.read_history, keys))
-            if history.problems:
-                problems[run.location] = history.problems
+            if said := (*history.problems, *_replaced(history.overlap)):
+                problems[run.location] = said
             if not run.state.is_ended:
                 continue
             for key in keys:
@@ -71,6 +71,13 @@ def read_panels(table: Table, rows_in_all: int | None = None) -> tuple[list[Pane
                 collected[key].append(make_curve(row.label, index, series[key], points_each))
     panels = [Panel(key, title, tuple(collected[key])) for key, title in PANELS if collected[key]]
     return panels, problems
+
+
+def _replaced(overlap: int) -> tuple[str, ...]:
+    rows = "1 row" if overlap == 1 else f"{overlap} rows"
+    return (
+        (f"Of {rows} of its curves a later attempt logged the steps again; the later ones count.",) if overlap else ()
+    )
 
 
 def make_curve(label: str, index: int, seeds: Sequence[dict[int, float]], max_points: int = MAX_POINTS) -> Curve:

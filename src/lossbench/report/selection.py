@@ -1,7 +1,8 @@
 """`--where` and `--since`: which of the collected runs a report is about.
 
 A condition is KEY OP VALUE without spaces inside (quote a value that has some): `model=gpt2`, `seed<3`, `loss!=focal`,
-`optimizer.lr>=1e-4`, `test/em>0.3`, `loss~foc` (contains), `loss=focal,emo` (one of). All conditions must hold.
+`optimizer.lr>=1e-4`, `test/em>0.3`, `loss~foc` (contains), `loss=focal,emo` (one of), `optimizer.betas=missing` (lacks
+it). All conditions must hold.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 _CONDITION = re.compile(r"([^\s=<>!~]+)(!=|<=|>=|=|<|>|~)(.*)", re.S)
 _ABSENT = object()
+NOTHING = "missing"  # KEY=missing: runs that lack the key
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Condition:
         """True or False; None where the run does not say (only a planned run that was not found may lack its keys)."""
         found = value_of(run, self.key)
         if found is _ABSENT or found is None:
-            return None if run.state is State.MISSING else self.op == "!="
+            if run.state is State.MISSING:
+                return None
+            return (self.op == "=") == (self.value == NOTHING) if self.op in ("=", "!=") else False
         if self.op == "~":
             return self.value.casefold() in str(found).casefold()
         if self.op in ("=", "!="):

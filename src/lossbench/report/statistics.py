@@ -1,12 +1,14 @@
-"""Statistics of the report: intervals, paired differences, corrections."""
+"""Statistics of the report: intervals, paired differences, corrections.
+
+Only `scipy.special` is used (and only when a function needs it): it loads in a tenth of the time of `scipy.stats`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from lossbench.report.distributions import fair_coin_below, t_quantile, t_two_sided
+from functools import cache
 
 SEED = 20240913  # of resampled intervals and sign flips, unless the user names another
 
@@ -47,7 +49,7 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float
     if len(values) == 1:
         return math.nan, math.nan
     error = standard_deviation(values) / math.sqrt(len(values))
-    half = t_quantile(len(values) - 1, confidence) * error
+    half = _t_quantile(len(values) - 1, confidence) * error
     return center - half, center + half
 
 
@@ -91,7 +93,9 @@ def mcnemar_exact(b: int, c: int) -> float:
             raise ValueError(f"A count of pairs must be a whole number of at least 0, not {value}.")
     if b == c:
         return 1.0
-    return min(1.0, 2.0 * fair_coin_below(int(min(b, c)), int(b + c)))
+    from scipy.special import bdtr
+
+    return min(1.0, 2.0 * float(bdtr(min(b, c), int(b + c), 0.5)))
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -122,7 +126,7 @@ def interquartile_mean(values: Sequence[float]) -> float:
 
 def smallest_detectable(n: int, confidence: float = 0.95) -> float:
     """The smallest |mean difference| that a paired t test over n ≥ 2 seeds finds, in sd of the differences."""
-    return t_quantile(n - 1, confidence) / math.sqrt(n)
+    return _t_quantile(n - 1, confidence) / math.sqrt(n)
 
 
 @dataclass(frozen=True)
@@ -171,8 +175,8 @@ def _paired(differences: list[float], confidence: float) -> Difference:
     error = standard_deviation(differences) / math.sqrt(n)
     if _is_nothing(error, differences):
         return Difference(estimate, None, None, None, "none", n, "no variance between seeds")
-    half = t_quantile(n - 1, confidence) * error
-    return Difference(estimate, estimate - half, estimate + half, t_two_sided(estimate / error, n - 1), "paired t", n)
+    half = _t_quantile(n - 1, confidence) * error
+    return Difference(estimate, estimate - half, estimate + half, _t_p(estimate / error, n - 1), "paired t", n)
 
 
 def _welch(a: list[float], b: list[float], confidence: float) -> Difference:
@@ -185,11 +189,24 @@ def _welch(a: list[float], b: list[float], confidence: float) -> Difference:
     if _is_nothing(error, a + b):
         return Difference(estimate, None, None, None, "none", sizes, "no variance between seeds")
     freedom = sum(parts) ** 2 / sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
-    half = t_quantile(freedom, confidence) * error
-    p = t_two_sided(estimate / error, freedom)
+    half = _t_quantile(freedom, confidence) * error
+    p = _t_p(estimate / error, freedom)
     return Difference(estimate, estimate - half, estimate + half, p, "Welch t", sizes)
 
 
 def _is_nothing(error: float, values: Sequence[float]) -> bool:
     """True for a standard error that is rounding noise of equal values."""
     return error <= 1e-12 * max(1e-300, max(abs(value) for value in values))
+
+
+@cache
+def _t_quantile(freedom: float, confidence: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.5 + confidence / 2))
+
+
+def _t_p(t: float, freedom: float) -> float:
+    from scipy.special import stdtr
+
+    return 2.0 * float(stdtr(freedom, -abs(t)))
