@@ -11,12 +11,13 @@ import pytest
 from tests.slurm.cluster import Cluster, missing
 from tests.slurm.sweeps import Sweeps, numbers, uninterrupted
 
-LONGEST = ("test_nodes.py", "test_time_limit.py", "test_ends.py")  # SLURM's own clocks run in them: first, or all wait
+# First where SLURM's own clocks run longest: the others fill the time.
+FIRST = ("test_ends.py", "test_node_lost.py", "test_controller.py", "test_array.py", "test_time_limit.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = missing()
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.slurm)

@@ -201,12 +201,6 @@ def fields(sweeps: Sweeps, job: str) -> dict[str, str]:
     return dict(field.split("=", 1) for field in text.split() if "=" in field)
 
 
-def minutes_of(sweeps: Sweeps, job: str) -> int:
-    """For how many whole minutes a job has run."""
-    hours, minutes, _ = fields(sweeps, job)["RunTime"].split(":")
-    return int(hours) * 60 + int(minutes)
-
-
 def supervisor_of(sweeps: Sweeps) -> int | None:
     """The pid of the Python process that SLURM started as a job of these sweeps; None before there is one."""
     for process in Path("/proc").glob("[0-9]*"):

@@ -8,8 +8,6 @@ import pytest
 from tests.slurm.cluster import Cluster
 from tests.slurm.sweeps import Sweeps, ends, numbers, result
 
-pytestmark = pytest.mark.xdist_group("array")  # all of them look at one sweep
-
 
 @pytest.fixture(scope="module")
 def ended(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweeps]:

@@ -181,6 +181,14 @@ def test_a_copy_that_was_taken_over_ends_its_run_at_once(manifest: Path, monkeyp
     assert not (supervisor.folder / "result.json").exists()
 
 
+def test_a_run_that_another_job_is_writing_is_left_to_it(manifest: Path, capsys: pytest.CaptureFixture[str]):
+    supervisor = StandIn(manifest, "end('finished', 0)")
+    other = lease.claim(supervisor.folder, "8_0")
+    assert supervisor.run() == FENCED
+    assert "is being written by job 8_0" in capsys.readouterr().err
+    assert (supervisor.starts, lease.read(supervisor.folder)) == (0, other.holder)
+
+
 def test_a_job_that_cannot_see_its_files_says_so(manifest: Path, monkeypatch):
     monkeypatch.setattr(job, "LAG", 0.0)
     with pytest.raises(SystemExit, match="must lie on a file system that all nodes share"):

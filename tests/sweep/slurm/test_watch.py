@@ -1,13 +1,15 @@
 """States of jobs over time, with answers of SLURM made up."""
 
+import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from lossbench.errors import ConfigError
-from lossbench.sweep.slurm import client, registry, submit
+from lossbench.sweep.slurm import client, launch, registry, submit
 from lossbench.sweep.slurm.checks import _check_import, file_system, minutes
 from lossbench.sweep.slurm.client import JobState, SlurmError, UnreachableError
 from lossbench.sweep.slurm.settings import parse_settings
@@ -188,6 +190,25 @@ def test_a_refused_submission_is_forgotten(tmp_path: Path, monkeypatch: pytest.M
         submit.submit(tmp_path, [submit.RunRef("r0", "run", tmp_path / "run")], parse_settings({}), 10)
     assert not registry.submissions(tmp_path)
     assert not list((tmp_path / ".slurm").glob("*.json"))
+
+
+def test_a_launcher_never_looks_away_for_longer_than_it_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    looks, pauses = iter([False] * 12 + [True]), []
+
+    class Follower:
+        last: tuple[()] = ()
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def look(self) -> bool:
+            return next(looks)
+
+    monkeypatch.setattr(launch, "_Follower", Follower)
+    monkeypatch.setattr("time.sleep", pauses.append)
+    launch.follow({tmp_path: []}, 30.0, Console(file=io.StringIO()))
+    assert len(pauses) == 12
+    assert (pauses[0], pauses[-1], max(pauses)) == (2.0, 30.0, 30.0)
 
 
 def test_fractions_of_memory_reach_sbatch():

@@ -37,7 +37,7 @@ from lossbench.tracking import lease
 
 AGAIN = 75  # exit code (EX_TEMPFAIL): the run is saved, and goes on in the job's next start
 STOPPED = 128 + signal.SIGTERM
-FENCED = 76  # a newer copy of the job took the run over
+FENCED = 76  # a newer copy of the job took the run over, or another job has it
 TICK = 1.0  # seconds between looks at the lease
 RENEW = 10.0  # seconds between signs of life
 LAG = 60.0  # seconds that a shared file system may need to show a file
@@ -94,7 +94,7 @@ class Supervisor:
             return self._follow()
         try:
             held = lease.claim(self.folder, self.task.job)
-        except lease.LeaseLostError as error:
+        except (lease.LeaseLostError, lease.LeaseHeldError) as error:
             print(error, file=sys.stderr, flush=True)
             return FENCED
         try:
