@@ -33,7 +33,7 @@ TAIL = """\
 | 1 | a run or a check failed (`losses check`, `doctor`, `evaluate --recompute`), or a model or dataset cannot be used |
 | 2 | wrong usage, a configuration that cannot work, or a name that is not there; nothing was started |
 | 3 | `report --strict`: the report is written, but runs are missing or not finished |
-| 4 | wandb or the model hub refuses, or cannot be reached |
+| 4 | wandb, the model hub or SLURM refuses, or cannot be reached |
 | 5 | a file or folder cannot be written: no permission, no such place, a full disk |
 | 128 + N | ended by signal N: 130 for Ctrl-C, 143 for SIGTERM; the same command goes on |
 

@@ -49,7 +49,7 @@ ELSEWHERE = {
     "broken summary of one run": ["sources/test_wandb_api.py::test_one_broken_summary_spoils_one_run"],
     "wandb or pandas absent": [
         "sources/test_wandb_log.py::test_a_report_reads_logs_without_wandb_and_torch",
-        "test_build.py::test_every_format_is_made_without_wandb_pandas_scipy_and_torch",
+        "test_build.py::test_every_format_is_made_without_wandb_pandas_and_torch",
         "sources/test_wandb_log.py::test_a_file_that_is_no_log_is_named_and_skipped",
     ],
     "two sources disagree": ["test_collect.py::test_sources_that_contradict_each_other_leave_no_value_to_use"],

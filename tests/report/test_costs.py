@@ -33,7 +33,7 @@ def test_what_failed_runs_took_is_told_apart(tmp_path):
     assert (found.runs, found.unused_runs) == (3, 2)
     assert (found.hours, found.unused_hours) == pytest.approx((270 / 3600, 180 / 3600))
     assert (found.gpu_hours, found.unused_gpu_hours) == (0.5, None)
-    assert "0.05 hours by 2 runs not in the tables" in notes.spent_words(report)
+    assert "3.0 minutes by 2 runs not in the tables" in notes.spent_words(report)
 
 
 def test_every_experiment_says_what_it_cost_and_what_of_it_is_in_no_mean(tmp_path):
@@ -44,10 +44,10 @@ def test_every_experiment_says_what_it_cost_and_what_of_it_is_in_no_mean(tmp_pat
             write_run(tmp_path / "runs", "focal", seed, metrics=metrics, status=status, dataset=dataset)
     report = build([tmp_path / "runs"], tmp_path / "out", ["html", "md", "json"], now=NOW)
     first, second = (notes.spent_words(report, table) for table in report.tables)
-    assert first == "Spent in all: 0.07 hours by 3 runs; of these 0.03 hours by 1 run not in the table."
-    assert second == "Spent in all: 0.07 hours by 3 runs, all of them in the table."
+    assert first == "Spent in all: 4.5 minutes by 3 runs; of these 1.5 minutes by 1 run not in the table."
+    assert second == "Spent in all: 4.5 minutes by 3 runs, all of them in the table."
     everything = notes.spent_words(report)
-    assert "0.15 hours by 6 runs; of these 0.03 hours by 1 run not in the tables" in everything
+    assert "9.0 minutes by 6 runs; of these 1.5 minutes by 1 run not in the tables" in everything
     for name in ("report.html", "report.md"):
         text = (tmp_path / "out" / name).read_text()
         assert all(sentence in text for sentence in (first, second, everything)), name

@@ -116,12 +116,16 @@ def spent_words(report: Report, table: Table | None = None) -> str:
     if found is None:
         return ""
     gpu = "" if found.gpu_hours is None else f" ({found.gpu_hours:.2f} GPU hours)"
-    text = f"Spent in all: {found.hours:.2f} hours{gpu} by {counted(found.runs, 'run')}"
+    text = f"Spent in all: {_time(found.hours)}{gpu} by {counted(found.runs, 'run')}"
     if not found.unused_runs:
         return f"{text}, all of them in the {where}."
     gpu = "" if found.unused_gpu_hours is None else f" ({found.unused_gpu_hours:.2f} GPU hours)"
     unused = counted(found.unused_runs, "run")
-    return f"{text}; of these {found.unused_hours:.2f} hours{gpu} by {unused} not in the {where}."
+    return f"{text}; of these {_time(found.unused_hours)}{gpu} by {unused} not in the {where}."
+
+
+def _time(hours: float) -> str:
+    return f"{hours:.2f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
 
 
 def _coverage(report: Report) -> str:

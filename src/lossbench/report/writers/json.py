@@ -85,7 +85,10 @@ def _table(report: Report, index: int) -> dict[str, Any]:
         "spent": _spent(of_table(report.records, table)),
         "same_gradient": [list(labels) for labels in twins.twins(table)],
         "checkpoint_pairs": [_pair(pair) for pair in (report.pairs[index] if report.pairs else ())],
-        "reliability": [asdict(curve) for curve in (report.reliability[index] if report.reliability else ())],
+        "reliability": [
+            {**vars(curve), "bins": [vars(part) for part in curve.bins]}
+            for curve in (report.reliability[index] if report.reliability else ())
+        ],
     }
 
 
@@ -97,7 +100,8 @@ def _spent(records: Sequence[RunRecord]) -> dict[str, Any] | None:
 
 def _pair(pair: CheckpointPair) -> dict[str, Any]:
     """Differences are this loss minus the baseline, for these two checkpoints only."""
-    return {key: value for key, value in asdict(pair).items() if key != "index"}
+    tests = {name: None if (found := getattr(pair, name)) is None else vars(found) for name in ("em", "nll")}
+    return {key: value for key, value in {**vars(pair), **tests}.items() if key != "index"}
 
 
 def _ranking(ranking: Ranking) -> dict[str, Any]:
