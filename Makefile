@@ -69,7 +69,7 @@ slurm-packages:    ## install what slurm-test needs; as root, on Debian or Ubunt
 	  DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends $(SLURM); }
 
 slurm-test: $(READY_DEV) slurm-packages    ## sweeps on a real SLURM cluster in a temporary folder; as root (12 minutes)
-	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest tests/slurm -m slurm --numprocesses 5 --dist loadfile --no-loadscope-reorder
+	HF_HUB_OFFLINE=1 WANDB_MODE=offline $(BIN)/python -m pytest tests/slurm -m slurm --numprocesses 5 --dist loadfile --no-loadscope-reorder $(AGAIN)
 
 lint: $(READY_DEV)    ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .

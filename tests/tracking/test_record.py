@@ -1,5 +1,7 @@
+import fcntl
 import json
 import multiprocessing
+import threading
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,17 @@ def _is_refused(config: RunConfig) -> bool:
             return False
     except RunIsActiveError:
         return True
+
+
+def test_a_look_at_the_lock_disturbs_no_start(config: RunConfig):
+    """Who asks whether a run is active holds its lock for an instant."""
+    folder(config).mkdir(parents=True)
+    with (folder(config) / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        with open_record(config, identify(config)) as record:
+            pass
+    assert (record.folder / "result.json").exists()
 
 
 def test_a_renamed_run_is_found_by_its_id(config: RunConfig):

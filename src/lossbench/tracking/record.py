@@ -156,10 +156,15 @@ def open_record(config: RunConfig, identity: Identity) -> Iterator[Record]:
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system however the process ends
-        except OSError:
-            raise RunIsActiveError(f"{folder} is being written by another process; wait for it, or end it.") from None
+        for patience in (0.05, 0.2, 0.5, None):  # who looks whether it is locked holds it for an instant
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system however the process ends
+                break
+            except OSError:
+                if patience is None:
+                    sentence = f"{folder} is being written by another process; wait for it, or end it."
+                    raise RunIsActiveError(sentence) from None
+                time.sleep(patience)
         yield
 
 
