@@ -20,7 +20,7 @@ MOST_BYTES = 300_000  # what a reader of the README downloads
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-def draw(page: Path, picture: Path, width: int = 1280, height: int = 1000) -> None:
+def draw(page: Path, picture: Path, width: int = 1280, height: int = 1040) -> None:
     """Write `picture`, width x height pixels, light colours.
 
     Raises:
@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("page", type=Path, nargs="?", default=PAGE)
     parser.add_argument("picture", type=Path, nargs="?", default=PICTURE)
     parser.add_argument("--width", type=int, default=1280)
-    parser.add_argument("--height", type=int, default=1000)
+    parser.add_argument("--height", type=int, default=1040)
     chosen = parser.parse_args()
     draw(chosen.page, chosen.picture, chosen.width, chosen.height)
     size = chosen.picture.stat().st_size
