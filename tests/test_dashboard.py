@@ -79,7 +79,7 @@ def test_what_is_wrong_is_a_sentence(project: WandbServer):
     project.store.add_run("bench", "x", entity="others")
     with pytest.raises(NoRunsError, match="nothing to show"):
         dashboard.make(TARGET)
-    with pytest.raises(SourceError, match="write wandb:ENTITY/PROJECT"):
+    with pytest.raises(ConfigError, match="write wandb:ENTITY/PROJECT"):
         dashboard.make("team/bench")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from lossbench.errors import ConfigError
 from lossbench.report.numbers import as_number, timestamp
 from lossbench.report.records import History, Keys, RunRecord, State
 from lossbench.report.sources import DEFAULT, Found, Options, SourceError, _api_cache
@@ -52,11 +53,11 @@ def split_target(target: str) -> tuple[str, str]:
     """(entity, project) of `wandb:ENTITY/PROJECT`.
 
     Raises:
-        SourceError: the target has another shape.
+        ConfigError: the target has another shape.
     """
     match = TARGET.fullmatch(target)
     if match is None:
-        raise SourceError(f"{target!r} names no project of wandb; write wandb:ENTITY/PROJECT.")
+        raise ConfigError(f"{target!r} names no project of wandb; write wandb:ENTITY/PROJECT.")
     return match[1], match[2]
 
 
@@ -64,7 +65,8 @@ def read(target: str, now: float, options: Options = DEFAULT) -> Found:
     """All runs of the project.
 
     Raises:
-        SourceError: the target or the key is wrong, there is no such project, or wandb is not installed.
+        ConfigError: the target has another shape.
+        SourceError: the key is wrong, there is no such project, or wandb is not installed.
     """
     entity, project = split_target(target)
     found = Found(looked_in=target)
