@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lossbench.cli import app
+from lossbench.errors import ConfigError
 from lossbench.report.collect import collect
 from lossbench.report.records import State
 from lossbench.report.sources import Options, SourceError, wandb_api
@@ -208,5 +209,5 @@ def test_the_command_reports_on_a_project_and_asks_little_the_second_time(server
 
 @pytest.mark.parametrize("target", ["wandb:", "wandb:team", "wandb:team/study/runs/x", "wandb:a b/c"])
 def test_a_target_of_another_shape_is_explained(target: str):
-    with pytest.raises(SourceError, match="write wandb:ENTITY/PROJECT"):
+    with pytest.raises(ConfigError, match="write wandb:ENTITY/PROJECT"):
         wandb_api.read(target, NOW)
