@@ -87,6 +87,30 @@ def test_a_small_study_has_a_report_of_all_of_its_runs(loader, tmp_path: Path, n
     assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < 1_000_000
 
 
+NUMBER = r"[-+]?[\d.,]+(?:e[-+]\d+)?"
+INTERVAL = re.compile(rf"\[{NUMBER}, {NUMBER}\]")
+
+
+def report_of(name: str) -> str:
+    return (ROOT / "results" / name / "report.md").read_text().replace("\\", "")
+
+
+def test_every_interval_on_the_page_of_studies_is_one_of_the_study():
+    _, *parts = re.split(r"^### `(\w+)`$", (ROOT / "docs" / "studies.md").read_text(), flags=re.MULTILINE)
+    assert sorted(parts[::2]) == sorted(FULL)
+    for study, text in zip(parts[::2], parts[1::2], strict=True):
+        stated = INTERVAL.findall(text)
+        assert stated  # no study without an interval
+        assert not [interval for interval in stated if interval not in report_of(f"{study}_tiny")], study
+
+
+def test_every_interval_of_the_advice_is_one_of_a_report():
+    reports = "\n".join(report_of(name) for name in ["demo", *TINY])
+    stated = INTERVAL.findall((ROOT / "docs" / "howto" / "choosing-a-loss.md").read_text())
+    assert len(stated) >= 6
+    assert not [interval for interval in stated if interval not in reports]
+
+
 def test_the_list_of_results_and_the_page_of_studies_name_every_study():
     listed = (ROOT / "results" / "README.md").read_text()
     page = (ROOT / "docs" / "studies.md").read_text()
