@@ -21,7 +21,7 @@ from lossbench.report.sources._wandb_service import OutOfOrderError, Service, qu
 
 AXIS = "trainer/global_step"
 CURVES = (("val/nll", "Validation NLL"), ("train/cross_entropy", "Training cross-entropy"), ("train/loss", "Objective"))
-COSTS = ("time/train_s", "perf/tokens_per_s", "perf/peak_mem_gib", "perf/gpu_hours")
+COSTS = ("time/train_s", "perf/tokens_per_s", "perf/peak_memory_mb", "perf/gpu_hours")
 SETTINGS = ("loss", "config.optimizer.lr", "config.trainer.batch_size", "seed")
 COLUMNS, WIDTH, HEIGHT = 3, 8, 6  # panels a row of a report, and their size on its grid of 24
 

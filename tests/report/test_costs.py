@@ -11,11 +11,11 @@ NOW = 1_800_000_000.0
 
 def test_costs_are_means_over_finished_seeds(tmp_path):
     for seed, seconds in ((0, 60.0), (1, 80.0)):
-        costs = {"time/train_s": seconds, "perf/peak_mem_gib": 2.0, "perf/gpu_hours": seconds / 3600}
+        costs = {"time/train_s": seconds, "perf/peak_memory_mb": 2.0, "perf/gpu_hours": seconds / 3600}
         write_run(tmp_path, "focal", seed, metrics={"test/em": 0.5, **costs})
     write_run(tmp_path, "focal", 2, status="failed")
     found = cost_table(assemble([tmp_path], now=NOW).tables[0])
-    assert [metric.name for metric in found.metrics] == ["time/train_s", "perf/peak_mem_gib", "perf/gpu_hours"]
+    assert [metric.name for metric in found.metrics] == ["time/train_s", "perf/peak_memory_mb", "perf/gpu_hours"]
     assert found.rows[0].means == pytest.approx((70.0, 2.0, 70 / 3600))
 
 

@@ -11,7 +11,7 @@ from lossbench.report.metrics import Metric, describe
 from lossbench.report.records import RunRecord, State
 from lossbench.report.table import Row, Table, is_usable
 
-COSTS = ("time/train_s", "time/eval_s", "perf/tokens_per_s", "perf/peak_mem_gib", "perf/gpu_hours")
+COSTS = ("time/train_s", "time/eval_s", "perf/tokens_per_s", "perf/peak_memory_mb", "perf/gpu_hours")
 DEVICE_KEYS = ("device", "gpu")  # of the versions that a run records
 
 

@@ -260,9 +260,8 @@ QUANTITIES: dict[str, Metric] = {
     "train_s": Metric("", "Training time", "s", "lower", 1.0, 1, 0.0, description="wall-clock seconds of training"),
     "eval_s": Metric("", "Evaluation time", "s", "lower", 1.0, 1, 0.0),
     "tokens_per_s": Metric("", "Tokens per second", "", "higher", 1.0, 0, 0.0),
-    "peak_mem_gib": Metric("", "Peak memory", "GiB", "lower", 1.0, 2, 0.0),
     "peak_memory_mb": Metric(
         "", "Peak memory", "MB", "lower", 1.0, 0, 0.0, description="of the GPU, or else of the whole process"
     ),
-    "gpu_hours": Metric("", "GPU hours", "h", "lower", 1.0, 2, 0.0),
+    "gpu_hours": Metric("", "GPU hours", "h", "lower", 1.0, 2, 0.0, description="of training, all GPUs together"),
 }

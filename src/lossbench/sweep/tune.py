@@ -235,6 +235,7 @@ def _of_a_trial(config: RunConfig, budget: Budget) -> Overrides:
         "evaluation.samples=0",
         "evaluation.rolling=false",
         "evaluation.mauve=null",
+        "evaluation.memorisation=null",
     ]
 
 

@@ -46,6 +46,7 @@ class Fitted:
     done: Done
     best: BestCheckpoint
     model_is_whole: bool  # false: its weights are shared among ranks; load it anew, and the best weights into it
+    gpus: int = 0  # that trained at once
 
     @property
     def steps(self) -> int:
@@ -53,8 +54,10 @@ class Fitted:
 
     def metrics(self) -> dict[str, float]:
         done = self.done
+        costs = {"perf/gpu_hours": self.gpus * done.train_seconds / 3600} if self.gpus else {}
         return {
             **done.at_best,
+            **costs,
             "time/train_s": done.train_seconds,
             "perf/tokens_per_s": done.tokens / done.train_seconds if done.train_seconds else 0.0,
             "perf/peak_memory_mb": done.peak_memory,
@@ -135,7 +138,8 @@ def fit(
     if ranks.is_first and whole:
         best.restore(module)
         nn.Module.to(model, trainer.strategy.root_device)  # Lightning puts it back on the CPU
-    return Fitted(watch.done, best, whole)
+    on_gpus = trainer.strategy.root_device.type == "cuda"
+    return Fitted(watch.done, best, whole, gpus=trainer.world_size if on_gpus else 0)
 
 
 def whole_model(model: PreTrainedModel, config: RunConfig, fitted: Fitted) -> PreTrainedModel:
