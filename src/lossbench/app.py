@@ -63,7 +63,7 @@ def _refuse_what_only_sweeps_have(composed: DictConfig) -> None:
     if idle := [text for text in given if text.lstrip("+~").startswith(ONLY_SWEEPS)]:
         raise ConfigError(f"{idle[0]} is for sweeps; add -m.")
     if composed.sweep.grid or composed.sweep.seeds:
-        raise ConfigError(f"sweep={HydraConfig.get().runtime.choices.get('sweep')} describes many runs; add -m.")
+        raise ConfigError(f"sweep={chosen.get('sweep')} describes many runs; add -m.")
 
 
 def compose(*overrides: str) -> config.RunConfig:

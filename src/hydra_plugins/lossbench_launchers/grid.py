@@ -6,11 +6,9 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
-from hydra.plugins.launcher import Launcher
-from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
+
+from hydra_plugins.lossbench_launchers._sweeper import PreparedSweeper
 
 SCHEMA = {
     "_target_": "hydra_plugins.lossbench_launchers.grid.GridSweeper",
@@ -19,21 +17,15 @@ SCHEMA = {
 ConfigStore.instance().store(group="hydra/sweeper", name="grid", node=SCHEMA, provider="lossbench")
 
 
-class GridSweeper(Sweeper):
+class GridSweeper(PreparedSweeper):
     """Expands `sweep` and the command line into runs, and hands all of them to the launcher at once.
 
     Unlike Hydra's own sweeper it composes no run by itself: the launcher composes all of them before the first starts.
     """
 
     def __init__(self, params: dict[str, Any] | None = None) -> None:
+        super().__init__()
         self.params = dict(params or {})
-        self.launcher: Launcher | None = None
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.hydra_context, self.config = hydra_context, config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
 
     def sweep(self, arguments: list[str]) -> Any:
         from lossbench.errors import ConfigError

@@ -10,26 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
-from hydra.plugins.launcher import Launcher
-from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
+
+from hydra_plugins.lossbench_launchers._sweeper import PreparedSweeper
 
 
-class OptunaSweeper(Sweeper):
+class OptunaSweeper(PreparedSweeper):
     """Tunes the losses of a study's file or of the command line. conf/hydra/sweeper/optuna.yaml lists its options and
     holds the defaults of those that a study's file leaves out."""
 
     def __init__(self, **options: Any) -> None:
+        super().__init__()
         self.options = options
-        self.launcher: Launcher | None = None
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.hydra_context, self.config = hydra_context, config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
 
     def sweep(self, arguments: list[str]) -> Any:
         """All trials, then all seeds of the best and the default settings."""

@@ -12,7 +12,7 @@ predictable, or known before, and is no memory of this training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,7 +93,7 @@ def memorisation_rows(
     return [_row(tokenizer, *pair) for pair in zip(asked, (done.token_ids for done in completions), strict=True)]
 
 
-def memorisation_metrics(rows: Sequence[Row]) -> dict[str, float]:
+def memorisation_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """memorisation/extractable: the fraction of the training texts that is extractable; memorisation/verbatim_tokens:
     mean tokens before the first that differs; NAME_held_out: of texts that were not trained on; memorisation/n: the
     number of training texts."""

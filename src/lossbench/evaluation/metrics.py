@@ -73,7 +73,7 @@ def aggregate(rows: Sequence[Row], split: str) -> dict[str, float]:
     sizes = {f"data/n_{prefix}": float(len(examples))} if examples else {}
     if continuations:
         sizes[f"data/n_{prefix}_continuations"] = float(len(continuations))
-    of_training = memorisation_metrics([dict(row) for row in memorised]) if memorised else {}
+    of_training = memorisation_metrics(memorised) if memorised else {}
     return sizes | of_training | {f"{prefix}/{name}": value for name, value in found.items()}
 
 

@@ -19,6 +19,7 @@ from lossbench.errors import DataError
 from lossbench.tracking.files import strict, write_json
 
 SCHEMA = 1
+FOLDER = "evaluations"  # in a run's own
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:
@@ -27,7 +28,7 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 
 
 def folder_of(run: Path, mark: str) -> Path:
-    return run / "evaluations" / mark
+    return run / FOLDER / mark
 
 
 def read(folder: Path) -> dict[str, Any] | None:
@@ -102,7 +103,7 @@ class Recomputed:
 def recompute(run: Path) -> list[Recomputed]:
     """Every aggregate of a run and of its evaluations, made again from their rows; equality is exact."""
     found = []
-    for file in [run / "result.json", *sorted((run / "evaluations").glob("*/evaluation.json"))]:
+    for file in [run / "result.json", *sorted((run / FOLDER).glob("*/evaluation.json"))]:
         if file.is_file():
             stored = json.loads(file.read_text(encoding="utf-8"))
             if "harness" not in stored.get("facts", {}):  # whose numbers are another program's

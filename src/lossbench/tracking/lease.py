@@ -23,6 +23,7 @@ import time
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from lossbench.errors import LossbenchError
 from lossbench.tracking.files import write_json
@@ -153,11 +154,17 @@ def is_alive(folder: Path, holder: Holder, clock: Path | None = None, stale: flo
 def is_locked(folder: Path) -> bool:
     """Whether a process on this machine has the record open."""
     with contextlib.suppress(FileNotFoundError), (folder / ".lock").open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
+        return not take(file)
     return False
+
+
+def take(lock: IO[str]) -> bool:
+    """Take a lock, which the system frees however the process ends; False where somebody else has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _start_of(pid: int) -> str | None:

@@ -10,7 +10,6 @@ error.txt        the traceback of a failed run
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -156,15 +155,12 @@ def open_record(config: RunConfig, identity: Identity) -> Iterator[Record]:
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("a+") as file:
-        for patience in (0.05, 0.2, 0.5, None):  # who looks whether it is locked holds it for an instant
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system however the process ends
+        for pause in (0.05, 0.2, 0.5):  # who looks whether it is locked holds it for an instant
+            if is_mine := lease.take(file):
                 break
-            except OSError:
-                if patience is None:
-                    sentence = f"{folder} is being written by another process; wait for it, or end it."
-                    raise RunIsActiveError(sentence) from None
-                time.sleep(patience)
+            time.sleep(pause)
+        if not (is_mine or lease.take(file)):
+            raise RunIsActiveError(f"{folder} is being written by another process; wait for it, or end it.")
         yield
 
 

@@ -102,8 +102,7 @@ class Job:
         """The same where the head is frozen."""
         log_p, means = online(head, self.labels)
         gate = self._gates_of_all(log_p)[:, None]
-        pairs = ((mean.mul_(gate) if w else None, None) for mean, w in zip(means, wanted.inputs, strict=True))
-        return [*chain.from_iterable(pairs), None]
+        return _of_inputs(mean.mul_(gate) if w else None for mean, w in zip(means, wanted.inputs, strict=True))
 
     def _gates_of_all(self, log_p: Tensor) -> Tensor:
         """(n,) gate of every row, from log p of its label, where no term has observed anything yet."""
@@ -168,10 +167,8 @@ class Job:
         out = RowGradient.zero(self.labels.to(head.float_dtype))
         for term in self.terms:
             term.gradient(everything, out)
-        found: list[Tensor | None] = []
-        for mean, weight, w in zip(means, head.weights, wanted.inputs, strict=True):
-            found += [out.times(mean, weight, self.labels) if w else None, None]
-        return [*found, None]
+        triples = zip(means, head.weights, wanted.inputs, strict=True)
+        return _of_inputs(out.times(mean, weight, self.labels) if w else None for mean, weight, w in triples)
 
     def _gated(self, head: Head, start: int, stop: int, blocks: Blocks) -> Tensor:
         """Turn the logits of tokens into p - onehot -> the gate of each row, by which it must be multiplied."""
@@ -233,7 +230,7 @@ class FusedHead(torch.autograd.Function):
             head = job.head(tensors)
             made_now = differentiable and job.scalar
             plan = job.plan(made_now and wanted.weights[0], made_now and wanted.only_hidden)
-            if differentiable and job.scalar:
+            if made_now:
                 ctx.made = _cast(job.values_and_gradients(head, wanted, plan), tensors)
             else:
                 job.observe(head, plan.chunk, None, differentiable=differentiable)
@@ -270,6 +267,11 @@ class FusedHead(torch.autograd.Function):
             kept = Kept(head, plan.kept) if plan.kept else None
             made = _cast(job.gradients(head, ctx.wanted, plan.chunk, kept), tensors)
         return (None, *made)
+
+
+def _of_inputs(gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Gradients of inputs and weights in turn and of the bias, where the head is frozen."""
+    return [*chain.from_iterable((gradient, None) for gradient in gradients), None]
 
 
 def _cast(gradients: list[Tensor | None], tensors: Sequence[Tensor | None]) -> list[Tensor | None]:

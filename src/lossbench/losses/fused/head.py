@@ -181,9 +181,7 @@ class Gradients:
                     torch.mul(part, column, out=part)
             if self._wanted.weights[k]:
                 rows = inputs[start:stop]
-                self._add_weight(
-                    k, gradient, rows if column is None else torch.mul(rows, column, out=torch.empty_like(rows))
-                )
+                self._add_weight(k, gradient, rows if column is None else _scaled(rows, column))
         if self._bias is not None:
             self._bias += _mv(gradient, scale)
 

@@ -9,8 +9,8 @@ import torch
 from .head import LOW_PRECISION
 
 CHUNK_BYTES = 32 << 20  # logits of one chunk
-COSINE_BYTES = 16 << 20
 BESIDE_KEPT = 24 << 20  # the same where tokens are kept, whose buffers come on top
+COSINE_BYTES = 16 << 20  # of EMO's labels
 FEWEST_TOKENS = {8: 64, 4: 128, 2: 512}  # of a chunk, by bytes of an element; fewer make the products memory-bound
 
 

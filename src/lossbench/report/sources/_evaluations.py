@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lossbench.evaluation.stored import FOLDER
 from lossbench.report.numbers import one_line, read_json_object
 from lossbench.report.records import LaterEvaluation
 from lossbench.report.sources._fields import numbers_of, short, text
 
-FOLDER = "evaluations"
 OF_ONE_RUN = frozenset({"model", "checkpoint", "run"})  # facts that differ between runs evaluated alike
 WITHOUT_EFFECT = frozenset({"versions"})
 
